@@ -158,13 +158,13 @@ class Store(Protocol):
         queues: Sequence[str] = ("default",),
         host: str | None = None,
         only: str | None = None,
-        alone: bool = False,
+        solo: bool = False,
     ) -> Claims:
         """Give the session at most `limit` due runs, and of each agent at most as many as `agents` says.
 
         Considers only runs of the queues that are pinned to no host or to this one; with `only`, just that
         run and its descendants. Suspects (runs that may kill their worker, see `core.rules.deaths`) are
-        given with `only`, or one at a time with `alone`, which gives nothing else: every other run of the
+        given with `only`, or one at a time with `solo`, which gives nothing else: every other run of the
         caller has made progress by then. `core.rules.run_rules.chosen` decides which runs, and in what
         order: by priority (high first), then one from each agent in the order of the mapping; suspects by
         how long they have waited. The epoch of each run grows by one, which fences its previous owner.

@@ -63,7 +63,7 @@ def test_who_writes_the_whole_file_or_looks_first_has_repeated_nothing(tmp_path:
 
 def opened(life: int, before: str, **fields: Any) -> LedgerLine:
     data = {"before": before, "is_exclusive": True} | fields.pop("data", {})
-    told = {"kind": "write", "target": LEDGER, "step": STEP, "place": "a.py:7"} | fields
+    told = {"kind": "write", "target": LEDGER, "step": STEP, "location": "a.py:7"} | fields
     return line(life + 0.2, life, What.EFFECT, is_inside=True, data=data, **told)
 
 
@@ -124,7 +124,7 @@ def test_what_another_step_may_have_written_meanwhile_is_only_perhaps_a_mistake(
 
 def test_a_database_outside_the_tree_that_is_opened_again_is_perhaps_a_mistake() -> None:
     def connected(life: int) -> LedgerLine:
-        told = {"kind": "database", "target": "/srv/shop.db", "step": STEP, "place": "a.py:7"}
+        told = {"kind": "database", "target": "/srv/shop.db", "step": STEP, "location": "a.py:7"}
         return line(life + 0.2, life, What.TOUCH, is_inside=True, data={"is_outside": True}, **told)
 
     calm = [trial(begin(1, 1), connected(1))] * 2
@@ -142,10 +142,16 @@ def test_a_database_outside_the_tree_that_is_opened_again_is_perhaps_a_mistake()
 def test_a_step_that_had_other_arguments_is_not_called_non_idempotent() -> None:
     def asked(life: int, what: str) -> LedgerLine:
         data = {"asked": what, "shown": {"n": what, "m": "0"}, "turn": 0}
-        return line(life + 0.1, life, What.TOUCH, kind="asked", step=STEP, place="a.py:9", data=data)
+        return line(life + 0.1, life, What.TOUCH, kind="asked", step=STEP, location="a.py:9", data=data)
 
     def saved(content: str, *asked_for: str) -> Trial:
-        told = {"kind": "write", "target": "/x/two.txt", "step": STEP, "place": "a.py:7", "is_inside": True}
+        told = {
+            "kind": "write",
+            "target": "/x/two.txt",
+            "step": STEP,
+            "location": "a.py:7",
+            "is_inside": True,
+        }
         lines = [
             one
             for n, what in enumerate(asked_for, 1)
@@ -160,7 +166,7 @@ def test_a_step_that_had_other_arguments_is_not_called_non_idempotent() -> None:
     assert "n: 1 → 2" in finding.what
     for second in ("1", "2"):
         diverged = saved("b", "1", second)
-        diverged.lines.append(line(3.0, 3, What.DIVERGED, step=STEP, place="a.py:8", text="n: 1 → 2"))
+        diverged.lines.append(line(3.0, 3, What.DIVERGED, step=STEP, location="a.py:8", text="n: 1 → 2"))
         (finding,) = find(Campaign(calm, [diverged], []))
         assert (finding.mistake, finding.line) == (Mistake.ARGUMENT, 8)
 
@@ -170,17 +176,17 @@ def test_two_steps_that_one_line_leads_astray_are_one_thing_to_mend(tmp_path: Pa
     agent.write_text(AGENTS.read_text())
     (declared,) = [n for n, text in enumerate(AGENTS.read_text().splitlines(), 1) if "def branching" in text]
     unused = [line(1.0, 2, What.UNUSED, step=step) for step in (STEP, "#other#0")]
-    calm = trial(place=f"{agent}:{declared}")
+    calm = trial(location=f"{agent}:{declared}")
     (finding,) = find(Campaign([calm, calm], [trial(*unused)], []))
     assert (finding.line, finding.times) == (marked("branching"), 2)
 
 
 @pytest.mark.parametrize(("method", "found"), [("GET", 0), ("HEAD", 0), ("POST", 1)])
 def test_a_question_outside_a_step_changes_nothing(method: str, found: int) -> None:
-    asked = line(1.0, 1, What.EFFECT, kind="request", target=f"{method} http://shop/", place="a.py:7")
+    asked = line(1.0, 1, What.EFFECT, kind="request", target=f"{method} http://shop/", location="a.py:7")
     calm = trial(asked)
     assert len(find(Campaign([calm, calm], [calm], []))) == found
-    again = trial(asked, line(2.0, 2, What.EFFECT, kind="request", target=asked.target, place="a.py:7"))
+    again = trial(asked, line(2.0, 2, What.EFFECT, kind="request", target=asked.target, location="a.py:7"))
     assert number(Campaign([calm, calm], [again], []), "duplicate rate") == ("50.0%" if found else "0.0%")
 
 

@@ -33,8 +33,8 @@ def trial(*lines: LedgerLine, **fields: Any) -> Trial:
     made = Trial("killed", 0, 0.0)
     known = {"is_resumable": True, "is_decision": False, "reads_only": False, "is_transactional": False}
     made.lines = [
-        line(0.0, 1, What.DECLARED, step="book", place="agent.py:3", data=known),
-        line(0.1, 1, What.READY, place=fields.pop("place", "agent.py:9")),
+        line(0.0, 1, What.DECLARED, step="book", location="agent.py:3", data=known),
+        line(0.1, 1, What.READY, location=fields.pop("location", "agent.py:9")),
         *lines,
     ]
     made.state, made.result = fields.pop("state", "completed"), '"done"'
@@ -60,8 +60,10 @@ def number(campaign: Campaign, name: str) -> str:
 def test_code_that_goes_another_way_is_found_at_what_decides_it(tmp_path: Path) -> None:
     agent = tmp_path / "agent.py"
     agent.write_text("@nl.agent\nasync def support():\n    if random.random() < 0.5:\n        await book()\n")
-    calm = trial(place=f"{agent}:1")
-    campaign = Campaign([calm, calm], [trial(line(1.0, 2, What.UNUSED, step=STEP), place=f"{agent}:1")], [])
+    calm = trial(location=f"{agent}:1")
+    campaign = Campaign(
+        [calm, calm], [trial(line(1.0, 2, What.UNUSED, step=STEP), location=f"{agent}:1")], []
+    )
     (finding,) = find(campaign)
     assert (finding.mistake, finding.line, finding.step) == (Mistake.ARGUMENT, 3, "book[0]")
     assert "random.random() in line 3" in finding.what
@@ -111,7 +113,7 @@ def test_a_hidden_connection_of_an_action_without_a_key_is_only_perhaps_a_mistak
             kind="connect",
             target="pay:443",
             step=STEP,
-            place="agent.py:5",
+            location="agent.py:5",
             is_inside=True,
         )
 
@@ -144,7 +146,7 @@ def test_an_action_that_is_done_twice_though_it_must_not_be_has_a_wrong_verify()
             kind="write",
             target="/x/paid.txt",
             step=STEP,
-            place="a.py:7",
+            location="a.py:7",
             is_inside=True,
         )
 
@@ -159,7 +161,7 @@ def test_an_action_that_is_done_twice_though_it_must_not_be_has_a_wrong_verify()
 
 
 def posted(at: float, life: int, body: str) -> LedgerLine:
-    asked = {"kind": "request", "target": "POST http://pay/", "step": STEP, "place": "a.py:7"}
+    asked = {"kind": "request", "target": "POST http://pay/", "step": STEP, "location": "a.py:7"}
     return line(at, life, What.EFFECT, is_inside=True, data={"digest": body, "keyed": False}, **asked)
 
 

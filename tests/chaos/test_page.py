@@ -46,7 +46,7 @@ def trial(name: str) -> Trial:
     made.lives = [TrialLife(1, 1.0, 1.4, -9, HOSTILE), TrialLife(2, 1.5, 2.0, 0, "came to its end")]
     made.lines = [
         LedgerLine(at=1.1, life=1, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),
-        LedgerLine(at=1.2, life=1, what=What.EFFECT, kind="write", target=HOSTILE, place="agent.py:3"),
+        LedgerLine(at=1.2, life=1, what=What.EFFECT, kind="write", target=HOSTILE, location="agent.py:3"),
         LedgerLine(at=1.3, life=1, what=What.FAULT, kind="KILL", target="END", step=HOSTILE),
         LedgerLine(at=1.6, life=2, what=What.READY),
         LedgerLine(at=1.7, life=2, what=What.BEGIN, step=f"#{HOSTILE}#0", data={"name": HOSTILE, "turn": 0}),

@@ -76,7 +76,7 @@ class Bench:
         for other in self.due():
             if other.id != run:
                 raise AssertionError(f"{other.id} is due as well")
-        asked = {"queues": (row.queue,), "host": row.pin, "alone": deaths.is_suspect(row)}
+        asked = {"queues": (row.queue,), "host": row.pin, "solo": deaths.is_suspect(row)}
         (claimed,) = self.store.claim_runs(session, 1, {row.agent: 1}, **asked).runs  # type: ignore[arg-type]
         assert claimed.id == run
         return claimed

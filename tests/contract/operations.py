@@ -200,9 +200,9 @@ class Chooser:
         session, limit = self._session(), rng.choice([0, 1, 2, 4, 4])
         agents = {agent: rng.choice([0, 1, 3, 3]) for agent in rng.sample(AGENTS, len(AGENTS))}
         queues = rng.sample(QUEUES, rng.choice([1, 2, 2]))
-        host, alone = rng.choice([None, "here", "there"]), self._maybe(0.2)
+        host, solo = rng.choice([None, "here", "there"]), self._maybe(0.2)
         only = self._name([*RUNS, "nobody"]) if self._maybe(0.15) else None
-        where = {"queues": queues, "host": host, "only": only, "alone": alone}
+        where = {"queues": queues, "host": host, "only": only, "solo": solo}
         return Operation(
             "claim_runs",
             (session, limit, agents, where),

@@ -349,11 +349,11 @@ def test_suspects_are_given_alone_one_at_a_time(bench: Bench) -> None:
     suspected(bench, "a", "b")
     bench.session(lease_ms=10_000)
     bench.create("innocent")
-    claims = bench.store.claim_runs("s1", 9, AGENTS, alone=True)
+    claims = bench.store.claim_runs("s1", 9, AGENTS, solo=True)
     assert [(run.id, run.is_alone) for run in claims.runs] == [("a", True)]
     assert claims.next_due_ms == claims.next_suspect_ms == bench.clock.now_ms()
-    assert claimed(bench, alone=True) == ["b"]
-    assert bench.store.claim_runs("s1", 9, AGENTS, alone=True) == Claims((), None, None)
+    assert claimed(bench, solo=True) == ["b"]
+    assert bench.store.claim_runs("s1", 9, AGENTS, solo=True) == Claims((), None, None)
 
 
 def test_a_suspect_is_given_to_who_asks_for_it_only(bench: Bench) -> None:
@@ -366,7 +366,7 @@ def test_a_suspect_is_given_to_who_asks_for_it_only(bench: Bench) -> None:
 def test_one_death_makes_no_suspect(bench: Bench) -> None:
     suspected(bench, "a", deaths=1)
     bench.session()
-    assert bench.store.claim_runs("s1", 9, AGENTS, alone=True).runs == ()
+    assert bench.store.claim_runs("s1", 9, AGENTS, solo=True).runs == ()
     assert claimed(bench) == ["a"]
 
 
@@ -383,7 +383,7 @@ def test_the_suspect_that_has_waited_longest_is_given_whatever_its_agent_and_pri
     for turn in range(6):
         bench.clock.advance(1)
         bench.session(f"solo{turn}")
-        (run,) = bench.store.claim_runs(f"solo{turn}", 9, agents, alone=True).runs
+        (run,) = bench.store.claim_runs(f"solo{turn}", 9, agents, solo=True).runs
         served.append(run.id)
         bench.store.end_sessions([f"solo{turn}"], Cause.DIED)
     assert served == ["z1", "a1", "a2"] * 2

@@ -381,6 +381,15 @@ def test_blobs_of_pruned_journals_go(bench: Bench) -> None:
     assert bench.store.stats().blobs == 0
 
 
+def test_the_blob_of_a_settled_key_stays_while_its_run_does(bench: Bench) -> None:
+    (large,) = bench.store.put_blobs([b"of the key alone"])
+    run = bench.write(bench.running(), b"x", keys=[reserve()])
+    bench.write(run, b"y", keys=[SettleKey("k", b"", (large,))])
+    bench.clock.advance(2 * rules.BLOB_GRACE_MS)
+    assert prune(bench).blobs == 0
+    assert bench.store.get_blobs([large]) == {large: b"of the key alone"}
+
+
 def test_a_blob_that_another_run_refers_to_stays(bench: Bench) -> None:
     (shared,) = bench.store.put_blobs([b"shared"])
     ended(bench, blobs=(shared,))

@@ -55,7 +55,7 @@ def test_the_end_of_a_session_with_runs_is_told_with_each_run_it_left(bench: Ben
         (Happening.LEFT, "b", "s1"),
     ]
     assert msgspec.json.decode(left[0].body, type=Left) == Left(
-        cause=Cause.DIED, epoch=1, records=1, deaths=1, solo_deaths=0, was_alone=False
+        cause=Cause.DIED, epoch=1, records=1, deaths=1, solo_deaths=0, was_solo=False
     )
 
 

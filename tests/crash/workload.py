@@ -157,8 +157,8 @@ class Life:
                 raise AssertionError(self._still())
             store.end_sessions(None, Cause.DIED)  # a server may take a moment to see a death
             store.renew_session(self.session)
-            for alone in (False, True):
-                self._advance(store.claim_runs(self.session, 8, {AGENT: 8}, alone=alone).runs)
+            for solo in (False, True):
+                self._advance(store.claim_runs(self.session, 8, {AGENT: 8}, solo=solo).runs)
             self._be_outside()
             store.wait_for_work(0.0)
         self._look_around()

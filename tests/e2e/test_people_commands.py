@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from ninelives.cli.app import main
 from ninelives.core.journal import chain
-from ninelives.core.journal.answers import Asked, read_answer, write_asked
+from ninelives.core.journal.answers import ItemBody, read_answer, write_item_body
 from ninelives.core.model.commit import Commit, Escalate
 from ninelives.core.model.inbox import ItemKind, NewItem
 from ninelives.core.model.run import Kind, NewRun, State
@@ -125,7 +125,7 @@ class Desk:
 
 def item(id: str, kind: ItemKind, **asked: Any) -> NewItem:
     """Return an item that asks something."""
-    body = write_asked(Asked(asked.pop("what", f"Shall we {NASTY}?"), **asked))
+    body = write_item_body(ItemBody(asked.pop("what", f"Shall we {NASTY}?"), **asked))
     return NewItem(id=id, kind=kind, step="#refund#0", digest=b"d", body=body, to="ops")
 
 

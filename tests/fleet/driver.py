@@ -15,7 +15,7 @@ from typing import Self
 
 import ninelives as nl
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.journal.answers import read_asked
+from ninelives.core.journal.answers import read_item_body
 from ninelives.core.model.run import RunQuery, State
 from tests.crash.stores import address
 from tests.fleet.agents import expected
@@ -173,7 +173,7 @@ class Drive:
         """Return why a run failed, and what a person is asked about it."""
         row = self.store.read_run(run)
         failed = f"; {row.last_error}" if row is not None and row.last_error else ""
-        return failed + "".join(f"; {read_asked(item).what}" for item in self.store.list_inbox(run=run))
+        return failed + "".join(f"; {read_item_body(item).what}" for item in self.store.list_inbox(run=run))
 
     # Waiting ------------------------------------------------------------------------------------
 

@@ -54,13 +54,17 @@ def test_words_to_avoid_are_found_in_names_and_prose(tmp_path: Path) -> None:
 class Told:
     def _hear(self, *, look_up, in_line): self.asked_at = fail("it was told\\nanew")"""
     house = planted(
-        tmp_path, whereabouts='"""Whoever is\n    told."""', code=code, **{"stores/shared": "_line = 1"}
+        tmp_path,
+        whereabouts='"""Whoever is\n    told."""',
+        code=code,
+        **{"stores/shared": "_line = 1", "views/records_text": "place = 1", "views/other": "place = 1"},
     )
     found = words.names(house)
     assert {word: len(where) for word, where in found.items()} == {
-        "told": 1, "hear": 1, "asked": 1, "whereabouts": 1, "line": 1
+        "told": 1, "hear": 1, "asked": 1, "whereabouts": 1, "line": 1, "place": 1
     }  # fmt: skip
     assert found["line"] == ["ninelives.stores.shared: _line"]
+    assert found["place"] == ["ninelives.views.other: place"], "the other is public"
     assert {word: len(where) for word, where in words.prose(house).items()} == {
         "told": 2, "whoever": 1, "for ever": 1, "anew": 1
     }  # fmt: skip

@@ -26,7 +26,8 @@ COUNTS = Path(__file__).with_name("words.toml")
 class Word(Struct, frozen=True):
     """A word to avoid, in all its forms, and the words to use instead.
 
-    `within` are the packages and modules where it has a meaning to avoid; `but` are names that may have it.
+    `within` are the packages and modules where it has a meaning to avoid; `but` are names that may have it,
+    everywhere or, as `module: name`, in one module.
     """
 
     forms: tuple[str, ...]
@@ -67,13 +68,28 @@ NAMES = [
     _word("ward, wards", "worker process"),
     _word("witness, witnesses", "recorder, clock reading, proof"),
     _word("look, looks, looked, looking", "check, poll", but="look_up, _look_up, looked_up"),
-    _word("asked", "fingerprint, request", but="ASKED"),
-    _word("alone", "solo (a suspect), single"),
+    _word(
+        "asked",
+        "fingerprint, request",
+        # A kind of record; public: `item.asked`, `script.asked`; fields of `ninelives check --json`.
+        but="ASKED, ninelives.runtime.inbox: asked, ninelives.runtime.blocking: asked, "
+        "ninelives.testing.script: asked, ninelives.ops.check: asked_again, "
+        "ninelives.cli.commands.check: asked_again",
+    ),
+    _word(
+        "alone",
+        "solo (a suspect), single",
+        but="ninelives.core.model.run: is_alone",  # a column of the stores, a field of snapshots
+    ),
     _word("bear, birth, births", "create_here, creation"),
     _word("matter", "request"),
     _word("hardy", "a word that says what it does"),
     _word("line, lines", "connection, pool", "ninelives.stores.postgres, ninelives.stores.shared"),
-    _word("place, places", "path, position"),
+    _word(
+        "place, places",
+        "path, position",
+        but="ninelives.views.records_text: place",  # public: `entry.place` of `run.history()`
+    ),
     _word(
         "order, orders",
         "message, command",
@@ -95,8 +111,9 @@ def names(house: House) -> dict[str, list[str]]:
         for name in sorted(set(_given_in(module))):
             parts = set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name).lower().split())
             for word in NAMES:
-                if name not in word.but and _is_within(module, word) and parts & set(word.forms):
-                    found[word.forms[0]].append(f"{module.name}: {name}")
+                at = f"{module.name}: {name}"
+                if {name, at}.isdisjoint(word.but) and _is_within(module, word) and parts & set(word.forms):
+                    found[word.forms[0]].append(at)
     return found
 
 

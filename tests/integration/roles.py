@@ -11,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 
+import apsw
+
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit
 from ninelives.core.model.run import RunRow
@@ -140,14 +142,14 @@ def load(path: str, run: str, count: str, size: str) -> None:
 def spy_on_log(store: SqliteStore) -> Callable[[], int]:
     """Return what tells how many pages the log had at most after a commit of this store."""
     most = 0
-    grown = store._files._checkpointer.grown
+    files = store._files
 
-    def spy(pages: int) -> None:
+    def spy(connection: apsw.Connection, database: str, pages: int) -> int:
         nonlocal most
         most = max(most, pages)
-        grown(pages)
+        return files._logged(connection, database, pages)
 
-    store._files._checkpointer.grown = spy  # type: ignore[method-assign]
+    files._writer.set_wal_hook(spy)
     return lambda: most
 
 

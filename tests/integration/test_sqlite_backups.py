@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ninelives.core.errors import Corrupt, StoreUnavailable, UsageError
-from ninelives.core.journal.answers import Asked
+from ninelives.core.journal.answers import ItemBody
 from ninelives.core.journal.settlement import StartBody
 from ninelives.core.model.commit import Outcome
 from ninelives.core.model.inbox import ItemKind
@@ -283,7 +283,7 @@ def test_a_question_of_a_restored_store_names_step_and_arguments_as_people_do(
         seq=1, kind=Kind.INTENT, step="#mail#0", at_ms=5, body=msgspec.json.encode(start), check=b""
     )
     (doubt,) = restoring.doubts_in(run, [record], 7)
-    asked = msgspec.json.decode(doubt.item.body, type=Asked)
+    asked = msgspec.json.decode(doubt.item.body, type=ItemBody)
     assert asked.what.startswith("Did mail happen?")
     assert {name: bytes(raw) for name, raw in asked.arguments.items()} == {
         "to": b'"ada"',

@@ -116,14 +116,14 @@ def not_rounded() -> Iterator[None]:
     """The first execution returns what the body returned, not what the record says."""
     original = resumable.execute
 
-    async def execute(execution: Any, step: Any, asked: Any, place: Any, body: Any) -> Any:
+    async def execute(execution: Any, step: Any, fingerprint: Any, position: Any, body: Any) -> Any:
         raw: list[Any] = []
 
         async def watched() -> Any:
             raw.append(await body())
             return raw[-1]
 
-        await original(execution, step, asked, place, watched)
+        await original(execution, step, fingerprint, position, watched)
         return raw[-1]
 
     with _put(resumable, "execute", execute):
@@ -197,8 +197,8 @@ def drawn_anew() -> Iterator[None]:
     """Every life draws its own random numbers."""
     original = Execution.derived
 
-    def derived(self: Execution, place: Any) -> Any:
-        made = original(self, place)
+    def derived(self: Execution, position: Any) -> Any:
+        made = original(self, position)
         made.seed(f"{made.random()}:{self.run.epoch}")
         return made
 

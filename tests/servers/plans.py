@@ -37,7 +37,7 @@ MANY = {
     "more_step_kinds": [None], "more_took": [None], "sum_steps": [1], "sum_in": [0], "sum_out": [0],
     "sum_progress": [""], "sum_error": [""], "sum_retrying": [None], "channels": [], "doors": [],
 }  # fmt: skip
-CLAIM = {"queues": ["default"], "agents": ["a"], "quotas": [10], "host": "h", "alone": False, "now": 1}
+CLAIM = {"queues": ["default"], "agents": ["a"], "quotas": [10], "host": "h", "solo": False, "now": 1}
 LIST = {"after": None, "states": ["failed"], "agent": None, "session": None, "labels": "{}", "limit": 10}
 STATEMENTS: tuple[tuple[str, Values], ...] = (
     ("append_one", ONE),

@@ -126,10 +126,11 @@ def test_up_gives_up_a_server_that_stays_away(home: Path) -> None:
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.memory import MemoryStore
 from ninelives.supervisor.supervisor import Supervisor
-from ninelives.supervisor.protocol import WorkerOrder
-order = WorkerOrder(target="agents.py", url="redis://127.0.0.1:{free_port()}/0", patience_seconds=0)
+from ninelives.supervisor.protocol import WorkerSettings
+settings = WorkerSettings(target="agents.py", url="redis://127.0.0.1:{free_port()}/0", patience_seconds=0)
 clock = SystemClock()
-supervisor = Supervisor(order, MemoryStore(clock), clock, report=print, on_output=lambda _, line: print(line))
+show = lambda _, line: print(line)
+supervisor = Supervisor(settings, MemoryStore(clock), clock, report=print, on_output=show)
 raise SystemExit(supervisor.run())
 """
     told = subprocess.run(

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from ninelives.core.errors import RunFinished, StaleAnswer
-from ninelives.core.journal.answers import Answer, Says, read_asked
+from ninelives.core.journal.answers import Answer, Says, read_item_body
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import Control, NewRun, RunQuery, RunRow, State
 from ninelives.engine.spec import agent_arguments
@@ -166,7 +166,7 @@ class Clients:
             give(self._archive, item, answer, by="somebody")
         except StaleAnswer:
             return
-        asked = read_asked(item)
+        asked = read_item_body(item)
         self._ledger.write(
             Event(
                 fact=Fact.ANSWERED,
@@ -181,7 +181,7 @@ class Clients:
 
     def _answer_to(self, item: Item) -> Answer | None:
         """Return what a careful person says; None: he waits."""
-        asked = read_asked(item)
+        asked = read_item_body(item)
         if item.kind is ItemKind.QUESTION:
             return Answer(Says.VALUE, self._rng.choice(asked.options) if asked.options else Raw(b'"this"'))
         if item.kind is ItemKind.APPROVAL:

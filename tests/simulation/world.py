@@ -121,17 +121,17 @@ def _event(now: float, process: str, fact: Fact, value: int, start: int) -> Even
     frame = FRAME.get()
     if frame is None:
         raise AssertionError("the world is touched outside of a body")
-    place, key = frame.place, frame.place.key()
+    position, key = frame.position, frame.position.key()
     return Event(
         fact=fact,
         at=now,
         process=process,
-        run=place.execution.run.id,
-        turn=place.execution.turn,
-        step=place.id,
-        name=place.name,
+        run=position.execution.run.id,
+        turn=position.execution.turn,
+        step=position.id,
+        name=position.name,
         key=key,
-        identity=getattr(place, "business", key),
+        identity=getattr(position, "business", key),
         value=value,
         start=start,
     )

@@ -10,7 +10,7 @@ from ninelives.core.errors import StoreAway
 from ninelives.core.model.session import Cause, NewSession, Session
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.memory import MemoryStore
-from ninelives.supervisor.protocol import WorkerOrder
+from ninelives.supervisor.protocol import WorkerSettings
 from ninelives.supervisor.supervisor import Supervisor
 from ninelives.supervisor.supervisor_session import SupervisorSession
 from tests.clocks import SteppingClock
@@ -36,7 +36,7 @@ def store() -> Fickle:
 def test_a_server_that_leaves_while_the_supervisor_begins_is_waited_for(store: Fickle) -> None:
     store.away, told = 1, list[str]()
     fleet = Supervisor(
-        WorkerOrder(target="", url=""), store, SystemClock(), report=told.append, on_output=lambda *_: None
+        WorkerSettings(target="", url=""), store, SystemClock(), report=told.append, on_output=lambda *_: None
     )
     fleet._begin()
     assert told == ["no server answers; waiting for it"]
@@ -45,8 +45,8 @@ def test_a_server_that_leaves_while_the_supervisor_begins_is_waited_for(store: F
 
 def test_a_server_that_stays_away_while_the_supervisor_begins_is_given_up(store: Fickle) -> None:
     store.away = 1_000_000
-    order = WorkerOrder(target="", url="", patience_seconds=-1)
-    fleet = Supervisor(order, store, SystemClock(), report=lambda _: None, on_output=lambda *_: None)
+    settings = WorkerSettings(target="", url="", patience_seconds=-1)
+    fleet = Supervisor(settings, store, SystemClock(), report=lambda _: None, on_output=lambda *_: None)
     with pytest.raises(StoreAway):
         fleet._begin()
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ninelives.core.journal.answers import read_asked
+from ninelives.core.journal.answers import read_item_body
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import State
 from tests.supervisor.fleets import PATIENCE_SECONDS, Home, Up, wait_until
@@ -67,7 +67,7 @@ def test_a_run_that_kills_its_worker_is_quarantined_and_retry_gives_it_new_lives
         assert home.state("poison") is State.ESCALATED
         assert len(home.noted("poison", "kills")) == DEATHS
         (item,) = open_items(home)
-        asked = read_asked(item)
+        asked = read_item_body(item)
         assert item.kind is ItemKind.QUARANTINE
         assert f"out of lives: {LIVES} workers died of this run" in asked.what
         assert list(asked.evidence) == [f"death {number}" for number in range(1, LIVES + 1)]

@@ -17,14 +17,14 @@ from ninelives.core.journal.answers import (
     FITTING,
     VERBS,
     Answer,
-    Asked,
+    ItemBody,
     Says,
     check_answer,
     item_id,
     read_answer,
-    read_asked,
+    read_item_body,
     write_answer,
-    write_asked,
+    write_item_body,
 )
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.values.codec import codec_for
@@ -55,8 +55,8 @@ class Pair(NamedTuple):
     right: str = ""
 
 
-def item(kind: ItemKind, asked: Asked | None = None, answer: bytes = b"") -> Item:
-    body = write_asked(asked or Asked("Shall we?"))
+def item(kind: ItemKind, asked: ItemBody | None = None, answer: bytes = b"") -> Item:
+    body = write_item_body(asked or ItemBody("Shall we?"))
     return Item(
         id="i1",
         run="r1",
@@ -90,8 +90,8 @@ def test_an_answer_of_another_kind_is_refused_naming_those_that_fit(kind: ItemKi
 
 
 def test_bodies_come_back() -> None:
-    asked = Asked("Refund?", arguments={"cents": Raw(b"5")}, key="k", schema={"type": "integer"})
-    assert read_asked(item(ItemKind.APPROVAL, asked)) == asked
+    asked = ItemBody("Refund?", arguments={"cents": Raw(b"5")}, key="k", schema={"type": "integer"})
+    assert read_item_body(item(ItemKind.APPROVAL, asked)) == asked
     answer = Answer(Says.VALUE, Raw(b"5"), "because")
     assert read_answer(item(ItemKind.QUESTION, answer=write_answer(answer))) == answer
 
@@ -100,11 +100,11 @@ def test_bodies_of_others_are_corrupt() -> None:
     with pytest.raises(Corrupt):
         read_answer(item(ItemKind.QUESTION, answer=b'{"says":"perhaps"}'))
     with pytest.raises(Corrupt):
-        read_asked(msgspec.structs.replace(item(ItemKind.QUESTION), body=b"?"))
+        read_item_body(msgspec.structs.replace(item(ItemKind.QUESTION), body=b"?"))
 
 
 def test_only_an_option_answers_a_question_with_options() -> None:
-    asked = item(ItemKind.QUESTION, Asked("Which?", options=(Raw(b'"a"'), Raw(b"1"))))
+    asked = item(ItemKind.QUESTION, ItemBody("Which?", options=(Raw(b'"a"'), Raw(b"1"))))
     check_answer(asked, Answer(Says.VALUE, Raw(b'"a"')))
     for wrong in (b'"b"', b"true", b"1.0"):
         with pytest.raises(UsageError, match="none of the options"):

@@ -465,7 +465,7 @@ def test_after_its_time_an_approval_has_its_default(default: bool) -> None:
     if default:
         assert run_async(main) == "refunded 500"
     else:
-        with pytest.raises(nl.RunFailed, match="nobody answered in time"):
+        with pytest.raises(nl.RunFailed, match="no answer came in time"):
             run_async(main)
     assert till.taken() == [("", Says.APPROVED if default else Says.DENIED)]
     assert till.items() == [ItemState.CLOSED]

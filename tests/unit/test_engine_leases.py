@@ -24,7 +24,7 @@ def test_a_body_that_was_withdrawn_does_not_wait_for_a_lease() -> None:
         execution = SimpleNamespace(
             clock=SimpleNamespace(boot_ms=lambda: 1), lease=SimpleNamespace(until_ms=0), sealed=None
         )
-        work.frame = cast("Any", SimpleNamespace(place=SimpleNamespace(execution=execution)))
+        work.frame = cast("Any", SimpleNamespace(position=SimpleNamespace(execution=execution)))
         waiting = asyncio.create_task(asyncio.to_thread(threads._has_lease, work))
         outcome.cancel()
         async with asyncio.timeout(30):

@@ -92,7 +92,7 @@ def test_a_lone_branch_of_a_script_commits_without_a_change_of_thread() -> None:
 
 def test_a_timer_that_is_due_costs_a_lone_branch_no_change_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        loop_commits, "_LOOK_SECONDS", 0.0
+        loop_commits, "_POLL_SECONDS", 0.0
     )  # after every commit, and every time a timer is due
     rung: list[bool] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ninelives.core.journal.answers import MAY_ACT, STARTED_BY, Asked, write_asked
+from ninelives.core.journal.answers import MAY_ACT, STARTED_BY, ItemBody, write_item_body
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.model.session import Cause, Evidence, NewSession
 from ninelives.stores.clock import SystemClock
@@ -16,7 +16,7 @@ YES = "yes, as far as is known"
 
 def doubt() -> Item:
     """Return a question about an action that `w` has started."""
-    body = write_asked(Asked(what="Did it happen?", evidence={STARTED_BY: "w", MAY_ACT: YES}))
+    body = write_item_body(ItemBody(what="Did it happen?", evidence={STARTED_BY: "w", MAY_ACT: YES}))
     return Item(
         id="i",
         run="r",

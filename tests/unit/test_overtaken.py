@@ -55,7 +55,7 @@ class Overtaken(QuickStore):
         self.end_sessions([one.id for one in self.list_sessions()], Cause.DIED)
         self.register_session(NewSession(id="other", host="elsewhere", pid=1, lease_ms=60_000))
         agents = {"overtaken.fails": 1, "overtaken.turns": 1}
-        assert self.claim_runs("other", 1, agents, alone=False).runs
+        assert self.claim_runs("other", 1, agents, solo=False).runs
         self.kept = super().load_journal("run", since=0).records
 
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:

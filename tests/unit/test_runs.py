@@ -640,7 +640,7 @@ def test_alone_is_given_one_suspect_of_ours_that_has_waited_longest() -> None:
     ]
 
     def names(due: list[RunRow], limit: int) -> list[str]:
-        return [run.id for run in run_rules.chosen(due, {"a": 1, "c": 0}, limit, alone=True)]
+        return [run.id for run in run_rules.chosen(due, {"a": 1, "c": 0}, limit, solo=True)]
 
     assert names(due, 1) == names(due, 5) == ["old"]
     assert names(due, 0) == names(due, -1) == []
@@ -702,7 +702,7 @@ def test_a_suspect_that_dies_again_comes_after_all_others(waiting: list[tuple[st
     ]
     served = []
     for turn in range(1, 2 * len(due) + 1):
-        (one,) = run_rules.chosen(due, dict.fromkeys("abcd", 9), 5, alone=True)
+        (one,) = run_rules.chosen(due, dict.fromkeys("abcd", 9), 5, solo=True)
         served.append(one.id)
         due[due.index(one)] = replace(one, due_ms=NOW + turn)
     names = [run.id for run in due]

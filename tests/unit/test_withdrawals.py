@@ -65,7 +65,7 @@ def test_a_cancellation_that_nobody_asked_for_is_a_failure_in_both_lives(options
         return nl.action(fetch, name="fetch", retry=QUICK, **options)
 
     seen = told_twice(make)
-    assert seen == ["Transient('fetch ended in CancelledError, and nobody had cancelled it')"] * 2
+    assert seen == ["Transient('fetch ended in CancelledError, and no code cancelled it')"] * 2
 
 
 def test_a_cancellation_that_nobody_asked_for_passes() -> None:
@@ -100,7 +100,7 @@ def test_a_cancelled_body_of_a_plain_step_fails_it() -> None:
         await stop()
 
     twice(stage, agent)
-    assert seen == ["plain-fetch ended in CancelledError, and nobody had cancelled it"] * 2
+    assert seen == ["plain-fetch ended in CancelledError, and no code cancelled it"] * 2
 
 
 def test_a_body_that_may_not_be_repeated_and_ends_in_a_cancellation_is_in_doubt_and_says_why() -> None:
@@ -114,7 +114,7 @@ def test_a_body_that_may_not_be_repeated_and_ends_in_a_cancellation_is_in_doubt_
             await pay()
         return str(told.value)
 
-    assert "ended in CancelledError, and nobody had cancelled it" in once(agent)
+    assert "ended in CancelledError, and no code cancelled it" in once(agent)
 
 
 @pytest.mark.parametrize("kind", [GeneratorExit, Leaving, SystemExit], ids=lambda kind: kind.__name__)

@@ -206,7 +206,7 @@ def test_a_quarantined_run_was_read_and_found_sound() -> None:
             run = await rt.start(poison, id="poison")
             suspect(store, "worker.poison")
             store.register_session(NewSession(id="solo", host="here", pid=1))
-            assert store.claim_runs("solo", 1, {"worker.poison": 1}, alone=True).runs
+            assert store.claim_runs("solo", 1, {"worker.poison": 1}, solo=True).runs
             store.end_sessions(["solo"], Cause.DIED)
             await rt.work(until_idle=True)
             assert await run.status() is State.ESCALATED

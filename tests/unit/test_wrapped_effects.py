@@ -61,37 +61,37 @@ class Tools:
     send = mail
 
 
-@nl.decision
+@nl.decision(name="wraps_direct")
 async def direct(to: str) -> str:
     DID.append("asked")
     return await mail(to)
 
 
-@nl.decision
+@nl.decision(name="wraps_protected")
 async def protected(to: str) -> str:
     DID.append("asked")
     return await pay(to)
 
 
-@nl.action(reads_only=True)
+@nl.action(name="wraps_by_helper", reads_only=True)
 async def by_helper(to: str) -> str:
     DID.append("asked")
     return await helper(to)
 
 
-@nl.decision
+@nl.decision(name="wraps_by_read")
 async def by_read(to: str) -> str:
     DID.append("asked")
     return await look(to)
 
 
-@nl.decision
+@nl.decision(name="wraps_by_attribute")
 async def by_attribute(to: str) -> str:
     DID.append("asked")
     return str(await Tools.send(to))
 
 
-@nl.decision
+@nl.decision(name="wraps_by_inner")
 async def by_inner(to: str) -> str:
     DID.append("asked")
 
@@ -101,37 +101,37 @@ async def by_inner(to: str) -> str:
     return await inner()
 
 
-@nl.decision
+@nl.decision(name="wraps_plainly")
 def plainly(to: str) -> str:
     DID.append("asked")
     return post(to)
 
 
-@nl.decision
+@nl.decision(name="wraps_unseen")
 async def unseen(to: str) -> str:
     tools = {"mail": mail}
     return await tools["mail"](to)
 
 
-@nl.decision
+@nl.decision(name="wraps_unseen_protected")
 async def unseen_protected(to: str) -> str:
-    return await SimpleNamespace(send=pay).send(to)
+    return str(await SimpleNamespace(send=pay).send(to))
 
 
-@nl.decision
+@nl.decision(name="wraps_unseen_plain")
 def unseen_plain(to: str) -> str:
     tools = [post]
     return tools[0](to)
 
 
-@nl.decision
+@nl.decision(name="wraps_only_names")
 async def only_names(to: str) -> str:
-    return f"{to} {[mail, Tools.send, mail.raw]}"[:1]  # type: ignore[attr-defined]
+    return f"{to} {[mail, Tools.send, mail.raw]}"[:1]
 
 
-@nl.decision
+@nl.decision(name="wraps_around_raw")
 async def around_raw(to: str) -> str:
-    return str(await mail.raw(to))  # type: ignore[attr-defined]
+    return str(await mail.raw(to))
 
 
 SEEN = {
@@ -222,11 +222,11 @@ def test_steps_in_the_code_are_seen_in_nested_functions_and_closures() -> None:
 
     async def closure() -> None:
         await step("ann")
-        later("bob")
+        await later("bob")
 
     async def later(to: str) -> None:
         await Tools.send(to)
 
     assert [one.name for one in steps_called(closure)] == ["wrapped_mail"]
-    assert steps_called(only_names.raw) == ()  # type: ignore[attr-defined]
-    assert steps_called(around_raw.raw) == ()  # type: ignore[attr-defined]
+    assert steps_called(only_names.raw) == ()
+    assert steps_called(around_raw.raw) == ()

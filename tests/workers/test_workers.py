@@ -17,7 +17,7 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.errors import StoreUnavailable
-from ninelives.core.journal.answers import read_asked
+from ninelives.core.journal.answers import read_item_body
 from ninelives.core.journal.recovery_log import Recovery
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.log_entry import Happening, NewEntry
@@ -126,7 +126,7 @@ def test_a_run_that_kills_every_worker_is_quarantined_and_the_innocent_complete(
     assert codes == [-signal.SIGKILL] * 4 + [0]  # one beside others, one that makes it a suspect, two alone
     assert row(store, "poison").state is State.ESCALATED
     (item,) = store.list_inbox()
-    asked = read_asked(item)
+    asked = read_item_body(item)
     assert item.kind is ItemKind.QUARANTINE
     assert "out of lives" in asked.what
     assert list(asked.evidence) == ["death 1", "death 2"]

@@ -44,7 +44,7 @@ class What(StrEnum):
 
 
 class LedgerLine(Struct, kw_only=True, omit_defaults=True):
-    """One line. `place` is file:line in the user's code; `data` holds fields of one kind of line."""
+    """One line. `location` is file:line in the user's code; `data` holds fields of one kind of line."""
 
     at: float
     life: int
@@ -52,7 +52,7 @@ class LedgerLine(Struct, kw_only=True, omit_defaults=True):
     kind: str = ""
     step: str = ""
     target: str = ""
-    place: str = ""
+    location: str = ""
     text: str = ""
     is_inside: bool = False
     """Whether it happened inside a step's body."""

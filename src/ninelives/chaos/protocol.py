@@ -87,8 +87,8 @@ class People(Struct, frozen=True, kw_only=True):
     signals: tuple[tuple[str, str], ...] = ()
 
 
-class LifeOrder(Struct, frozen=True, kw_only=True):
-    """The task of one process: load the code, start or resume the run, and exit."""
+class LifeSettings(Struct, frozen=True, kw_only=True):
+    """What one process gets: it loads the code, starts or resumes the run, and exits."""
 
     target: str
     words: tuple[str, ...] = ()

@@ -24,10 +24,10 @@ class Clock(Protocol):
         """Return milliseconds since boot."""
 
 
-def witness(clock: Clock) -> tuple[str, int]:
+def boot_reading(clock: Clock) -> tuple[str, int]:
     """Return the boot id and the boot clock, which measure elapsed time however the wall clock is set.
 
-    A clock for tests that is moved by hand may provide its own `witness`.
+    A clock for tests that is moved by hand may provide its own `boot_reading`.
     """
-    own = getattr(clock, "witness", None)
+    own = getattr(clock, "boot_reading", None)
     return own() if own is not None else (clock.boot_id, clock.boot_ms())

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from ninelives.chaos.campaign.campaign import failure, why_unended
 from ninelives.chaos.findings.effects import declarations
-from ninelives.chaos.protocol import LifeOrder
+from ninelives.chaos.protocol import LifeSettings
 from ninelives.chaos.report.command import ending_in_order
 from ninelives.chaos.trial.fork_server import ForkServers
 from ninelives.chaos.trial.scenarios import Scenario
@@ -107,7 +107,7 @@ def _compared(
         fork_servers=fork_servers,
         home=home,
         tree=Tree(home / "tree"),
-        order=LifeOrder(target="ninelives.demo.agent:desk", words=(str(given.tickets),)),
+        settings=LifeSettings(target="ninelives.demo.agent:desk", words=(str(given.tickets),)),
         url=lambda number, _: stores[number],
         limit_seconds=LIMIT_SECONDS if model.is_scripted() else LIMIT_SECONDS_REAL,
     )
@@ -135,10 +135,12 @@ def _play(ground: Ground, number: int, scenario: Scenario, watcher: Watcher, sho
     """
     bill, half = ground.home / f"bill-{number}", ground.limit_seconds / 2
     with serving(shop) as address, closing(open_store(ground.url(number, ground.home))) as store:
-        board = TicketBoard(tickets(int(ground.order.words[0])), watcher, lambda runs: _journals(store, runs))
+        board = TicketBoard(
+            tickets(int(ground.settings.words[0])), watcher, lambda runs: _journals(store, runs)
+        )
         environment = {"NINELIVES_DEMO_SHOP": address, "NINELIVES_DEMO_BILL": str(bill)}
-        order = structs.replace(ground.order, environment=environment)
-        ground = structs.replace(ground, order=order)
+        settings = structs.replace(ground.settings, environment=environment)
+        ground = structs.replace(ground, settings=settings)
         trial = TrialStage(ground, scenario, number, {}, board.follow).play(half, half)
         board.close()
     lines = [json.loads(line) for line in bill.read_text().splitlines()] if bill.exists() else []

@@ -25,8 +25,8 @@ class DemoStage(Struct):
 class Savings(Struct, frozen=True):
     """Model calls and tokens that were paid, and those that a restart from scratch would add."""
 
-    asked: int
-    asked_again: int
+    calls: int
+    repeated: int
     tokens: int
     calls_saved: int
     tokens_saved: int
@@ -124,7 +124,7 @@ def _savings(stage: DemoStage) -> Savings:
 
     The agent's n-th decision, from 0, is requested with 1 + 2n messages.
     """
-    asked = [(line["run"], line["messages"]) for line in stage.bill if line["event"] == "asked"]
+    calls = [(line["run"], line["messages"]) for line in stage.bill if line["event"] == "asked"]
     answers = [line for line in stage.bill if line["event"] == "answered"]
     tokens = {(line["run"], line["messages"]): line["tokens"] for line in answers}
     saved = [
@@ -133,8 +133,8 @@ def _savings(stage: DemoStage) -> Savings:
         for number in range(one.decisions)
     ]
     return Savings(
-        asked=len(asked),
-        asked_again=len(asked) - len(set(asked)),
+        calls=len(calls),
+        repeated=len(calls) - len(set(calls)),
         tokens=sum(line["tokens"] for line in answers),
         calls_saved=len(saved),
         tokens_saved=sum(saved),

@@ -97,12 +97,12 @@ def conclude(console: Console, report: DemoReport, seconds: float) -> None:
     """Print the four numbers, a summary of the kills, and the model calls that were saved."""
     show_numbers(console, report.numbers)
     paid = report.savings
-    calls, tokens = paid.asked + paid.calls_saved, paid.tokens + paid.tokens_saved
+    calls, tokens = paid.calls + paid.calls_saved, paid.tokens + paid.tokens_saved
     missed = ", ".join(one.name for one in report.numbers if not one.is_met)
     for line in (
         f"{report.kills} kills interrupted runs {report.interrupted} times; recorded steps were replayed "
         f"instead of executed {report.replayed} times.",
-        f"Model calls: {paid.asked}, {paid.tokens} tokens; {paid.asked_again} of them repeated a call whose "
+        f"Model calls: {paid.calls}, {paid.tokens} tokens; {paid.repeated} of them repeated a call whose "
         "answer was lost in a kill before it was recorded.",
         f"Restarting from scratch after each kill would take {calls} calls, {tokens} tokens. "
         f"Not paid twice: {paid.calls_saved} calls, {paid.tokens_saved} tokens.",

@@ -45,31 +45,31 @@ class Shop:
                 return 200, {"times": ["Tuesday 9:00", "Thursday 14:00"]}
         return 404, {"error": f"no such path: {path}"}
 
-    def act(self, path: str, key: str, asked: dict[str, Any]) -> Answer:
+    def act(self, path: str, key: str, body: dict[str, Any]) -> Answer:
         """Take effect, once per key; return the answer."""
         with self._lock:
             known = None if self._is_forgetful else self._answers.get(key)
-            answer = known or self._take_effect(path, key, asked)
+            answer = known or self._take_effect(path, key, body)
             self._answers[key] = answer
             took_effect = known is None and answer[0] == 200
-            line = {"path": path, **asked, "key": key, "status": answer[0], "effect": took_effect}
+            line = {"path": path, **body, "key": key, "status": answer[0], "effect": took_effect}
             self.ledger.append(line)
             return answer
 
-    def _take_effect(self, path: str, key: str, asked: dict[str, Any]) -> Answer:
-        order = str(asked["order_id"])
+    def _take_effect(self, path: str, key: str, body: dict[str, Any]) -> Answer:
+        order = str(body["order_id"])
         number = blake2b(key.encode(), digest_size=3).hexdigest()
         if path == "/visits":
-            self._technicians[order] = asked["at"]
-            return 200, {"number": f"V-{number}", "order_id": order, "at": asked["at"]}
+            self._technicians[order] = body["at"]
+            return 200, {"number": f"V-{number}", "order_id": order, "at": body["at"]}
         if path != "/refunds":
             return 404, {"error": f"no such path: {path}"}
         if _kind(order) == TOO_LATE:
             return 422, {"error": "bought more than 90 days ago"}
-        if not 0 < asked["cents"] <= _price(order):
-            return 422, {"error": f"{asked['cents']} cents is not what was paid"}
-        self._refunded[order] = self._refunded.get(order, 0) + asked["cents"]
-        return 200, {"number": f"R-{number}", "order_id": order, "cents": asked["cents"]}
+        if not 0 < body["cents"] <= _price(order):
+            return 422, {"error": f"{body['cents']} cents is not what was paid"}
+        self._refunded[order] = self._refunded.get(order, 0) + body["cents"]
+        return 200, {"number": f"R-{number}", "order_id": order, "cents": body["cents"]}
 
     def _order(self, order: str) -> dict[str, Any]:
         return {
@@ -100,9 +100,9 @@ def make_handler(shop: Shop) -> type[BaseHTTPRequestHandler]:
             self._answer(*shop.read(self.path))
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
             time.sleep(ANSWER_SECONDS)
-            self._answer(*shop.act(self.path, self.headers.get("Idempotency-Key", ""), asked))
+            self._answer(*shop.act(self.path, self.headers.get("Idempotency-Key", ""), body))
 
         def _answer(self, status: int, answer: dict[str, Any]) -> None:
             body = json.dumps(answer).encode()

@@ -64,18 +64,21 @@ class Running(Protocol):
 class Branch:
     """One sequential flow of a run's code; counts its calls of each step name."""
 
-    __slots__ = ("calls", "children", "name")
+    __slots__ = ("_calls", "children", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.calls: dict[str, int] = {}
+        self._calls: dict[str, tuple[int, str]] = {}
         self.children: dict[str, int] | None = None
 
-    def next_call(self, name: str) -> int:
-        """Count a call of that name; return its number, from 0."""
-        number = self.calls.get(name, 0)
-        self.calls[name] = number + 1
-        return number
+    def next_call(self, name: str) -> tuple[int, str]:
+        """Count a call of that name; return its number, from 0, and the step's id."""
+        known = self._calls.get(name)
+        if known is None:
+            known = 0, write_step_id(self.name, name, 0)[:-1]
+        number, prefix = known
+        self._calls[name] = number + 1, prefix
+        return number, f"{prefix}{number}"
 
     def child(self, name: str) -> Branch:
         """Return the branch of a task that this branch creates."""
@@ -99,10 +102,11 @@ class StepPosition:
     def __init__(self, execution: Running, branch: Branch, name: str, given: str | None = None) -> None:
         self.execution, self.name = execution, name
         if given is None:
-            self.branch, self.number = branch.name, branch.next_call(name)
+            self.branch = branch.name
+            self.number, self.id = branch.next_call(name)
         else:
             self.branch, self.number = ID_MARK + given, 0
-        self.id = write_step_id(self.branch, name, self.number)
+            self.id = write_step_id(self.branch, name, 0)
 
     def id_under(self, name: str) -> str:
         """Return the id that this position has under another step name."""
@@ -135,15 +139,27 @@ class StepPosition:
 class Frame:
     """A body that is being executed: its position, arguments, start time and attempt.
 
-    `asked` is the fingerprint of the arguments. `cancels`: how many cancellations of its task were pending
+    `fingerprint` is that of the arguments. `cancels`: how many cancellations of its task were pending
     before it began. `failures`: the failed attempts so far. `admitted_ms`: when, by the boot clock, the
     process last checked that it held its lease before the body began.
     """
 
-    __slots__ = ("admitted_ms", "asked", "at", "attempt", "cancels", "failures", "is_over", "kind", "place")
+    __slots__ = (
+        "admitted_ms",
+        "at",
+        "attempt",
+        "cancels",
+        "failures",
+        "fingerprint",
+        "is_over",
+        "kind",
+        "position",
+    )
 
-    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> None:
-        self.place, self.asked, self.kind = place, asked, kind
+    def __init__(
+        self, position: StepPosition, fingerprint: Fingerprint, kind: StepKind = StepKind.ACTION
+    ) -> None:
+        self.position, self.fingerprint, self.kind = position, fingerprint, kind
         self.failures: tuple[Attempt, ...] = ()
         self.at = 0.0
         self.admitted_ms = 0
@@ -161,8 +177,10 @@ class WatchedFrame(Frame):
 
     __slots__ = ("at_work", "began_ms", "is_cut")
 
-    def __init__(self, place: StepPosition, asked: Fingerprint, kind: StepKind, began_ms: int) -> None:
-        super().__init__(place, asked, kind)
+    def __init__(
+        self, position: StepPosition, fingerprint: Fingerprint, kind: StepKind, began_ms: int
+    ) -> None:
+        super().__init__(position, fingerprint, kind)
         self.at_work: set[object] = set()
         self.began_ms, self.is_cut = began_ms, False
 

@@ -320,11 +320,11 @@ class Hooks:
         if frame is None:
             raise InvariantViolation(f"the body of {step.name} runs outside its frame")
         # Kept: after its time limit a plain body runs on, while its frame counts the next attempt.
-        known, clock = _of_frame(frame), frame.place.execution.clock
+        known, clock = _of_frame(frame), frame.position.execution.clock
         began_ms = clock.boot_ms()
         if calls := self._calls.get("body_began"):
             ago_ms = max(0, began_ms - frame.admitted_ms) if frame.admitted_ms else 0
-            event = BodyBegan(**known, declared=step, key=frame.place.key(), admitted_ms_ago=ago_ms)
+            event = BodyBegan(**known, declared=step, key=frame.position.key(), admitted_ms_ago=ago_ms)
             self._send(calls, event)
 
         def end(value: Any, error: BaseException | None) -> None:
@@ -406,12 +406,12 @@ def _of_run(execution: Running) -> dict[str, Any]:
 
 
 def _of_frame(frame: Frame) -> dict[str, Any]:
-    place = frame.place
+    position = frame.position
     return {
-        **_of_run(place.execution),
-        "step": place.id,
-        "name": place.name,
+        **_of_run(position.execution),
+        "step": position.id,
+        "name": position.name,
         "kind": frame.kind,
         "attempt": frame.attempt,
-        "at_ms": place.execution.clock.now_ms(),
+        "at_ms": position.execution.clock.now_ms(),
     }

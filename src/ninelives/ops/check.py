@@ -194,10 +194,10 @@ class _NoCommits:
     def start(self, *_: Any) -> asyncio.Future[Verdict]:
         return self._loop.create_future()
 
-    def append(self, *_: Any, is_alone: bool) -> asyncio.Future[Verdict]:  # noqa: ARG002
+    def append(self, *_: Any, is_single: bool) -> asyncio.Future[Verdict]:  # noqa: ARG002
         return self._loop.create_future()
 
-    def finish(self, *_: Any) -> asyncio.Future[Verdict]:
+    def commit_here(self, *_: Any) -> asyncio.Future[Verdict]:
         return self._loop.create_future()
 
     def all_answered(self, tail: Tail) -> None:
@@ -312,9 +312,9 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
     reads = [one.step for one in left if isinstance(one, Recorded) and not lookup.is_effect(one)]
     starts = [one.step for one in left if isinstance(one, Start) and one.is_open and lookup.is_effect(one)]
     effects = [step for step in done if step_name(step) not in forgets]
-    left_out = [step for step in reads if step not in set(execution.asked_again)]
+    left_out = [step for step in reads if step not in set(execution.called_differently)]
     warnings = (
-        *_warned("executed again, with other arguments", execution.asked_again),
+        *_warned("executed again, with other arguments", execution.called_differently),
         *_warned("recorded and no longer called", left_out, _if_renamed(left_out)),
         *_warned(
             _ENDED if has_ended else _UNREACHED,
@@ -332,8 +332,8 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
         fit=Fit.FITS,
         replayed=execution.counts.replayed,
         unused=execution.replay.left,
-        moved=tuple(f"{step_text(found)} → {step_text(asked)}" for found, asked in execution.moved),
-        asked_again=tuple(map(step_text, execution.asked_again)),
+        moved=tuple(f"{step_text(found)} → {step_text(called)}" for found, called in execution.moved),
+        asked_again=tuple(map(step_text, execution.called_differently)),
         left_out=tuple(map(step_text, left_out)),
         unreached=tuple(map(step_text, effects)),
         in_doubt=tuple(map(step_text, starts)),

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from ninelives.core.journal.answers import Asked
+from ninelives.core.journal.answers import ItemBody
 from ninelives.core.journal.output import Output
 from ninelives.core.model.inbox import ItemKind
 from ninelives.runtime.inbox import InboxItem
@@ -102,7 +102,7 @@ class PlainItem(Twin[InboxItem]):
         return self.item.kind
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> ItemBody:
         """The request: its text, arguments, key, options and evidence."""
         return self.item.asked
 

@@ -18,12 +18,12 @@ from msgspec import UNSET, Raw
 from ninelives.core.errors import NotSerializable, StaleAnswer
 from ninelives.core.journal.answers import (
     Answer,
-    Asked,
+    ItemBody,
     Says,
     check_answer,
     fitting,
     read_answer,
-    read_asked,
+    read_item_body,
     write_answer,
 )
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
@@ -69,7 +69,7 @@ class InboxItem:
 
     @property
     def to(self) -> str:
-        """The name of the person who is asked; empty: any person."""
+        """The name of the person to ask; empty: any person."""
         return self._item.to
 
     @property
@@ -88,9 +88,9 @@ class InboxItem:
         return None if self._item.deadline_ms is None else _moment(self._item.deadline_ms)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> ItemBody:
         """The request: its text, arguments, key, options, and the evidence."""
-        return read_asked(self._item)
+        return read_item_body(self._item)
 
     @property
     def takes(self) -> tuple[Says, ...]:
@@ -104,7 +104,7 @@ class InboxItem:
 
     @property
     def by(self) -> str:
-        """The name of the person who answered."""
+        """The name under which a person answered."""
         return self._item.by
 
     async def approve(self, *, by: str | None = None, note: str = "") -> None:

@@ -6,5 +6,5 @@
 - `supervisor_session`: the supervisor's session in the store, and the sessions of its dead workers
 - `descendants`: find and kill what a dead worker started
 
-See docs/decisions/0009 for who may declare a session dead.
+See docs/decisions/0009 for which processes may declare a session dead.
 """

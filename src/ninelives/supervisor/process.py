@@ -19,7 +19,7 @@ from ninelives.supervisor.protocol import (
     STACK_SIGNAL,
     SUPERVISOR_MARK,
     WORKER_MARK,
-    WorkerOrder,
+    WorkerSettings,
 )
 
 _CHUNK = 65536
@@ -29,16 +29,16 @@ _MODULE = "ninelives.supervisor.worker_process"
 class WorkerProcess:
     """A worker process that we started, the leader of its own session and process group."""
 
-    def __init__(self, order: WorkerOrder, supervisor: str, number: int, now_ms: int) -> None:
+    def __init__(self, settings: WorkerSettings, supervisor: str, number: int, now_ms: int) -> None:
         """Start it; `supervisor` is the supervisor's mark.
 
         Raises OSError when the machine cannot start another process.
         """
-        self.mark, self.session = f"{supervisor}/{number}", order.session
+        self.mark, self.session = f"{supervisor}/{number}", settings.session
         self.started_ms = self.beat_ms = now_ms
         self.is_ready = False
         self.is_stopping = False  # we stopped it on purpose: its end costs no life
-        self.stacks_asked_ms: int | None = None
+        self.stacks_requested_ms: int | None = None
         self.hung_seconds: float | None = None
         self.status: os.waitid_result | None = None
         self.tail = LastLines()
@@ -48,7 +48,7 @@ class WorkerProcess:
         os.set_blocking(self.output, False)
         try:
             self.pid = _spawn(
-                order, theirs.fileno(), their_output, {SUPERVISOR_MARK: supervisor, WORKER_MARK: self.mark}
+                settings, theirs.fileno(), their_output, {SUPERVISOR_MARK: supervisor, WORKER_MARK: self.mark}
             )
         finally:
             theirs.close()
@@ -69,7 +69,7 @@ class WorkerProcess:
             self.beat_ms = now_ms
             self.is_ready = self.is_ready or READY in received
             if self.hung_seconds is None:
-                self.stacks_asked_ms = None
+                self.stacks_requested_ms = None
         return bool(received)
 
     def read_output(self) -> list[str] | None:
@@ -84,7 +84,7 @@ class WorkerProcess:
 
     def ask_for_stacks(self, now_ms: int) -> None:
         """Make it print the stacks of all its threads."""
-        self.stacks_asked_ms = now_ms
+        self.stacks_requested_ms = now_ms
         self._signal(STACK_SIGNAL)
 
     def kill(self) -> None:
@@ -118,10 +118,10 @@ class WorkerProcess:
                 os.kill(self.pid, number)
 
 
-def _spawn(order: WorkerOrder, link: int, output: int, marks: dict[str, str]) -> int:
+def _spawn(settings: WorkerSettings, link: int, output: int, marks: dict[str, str]) -> int:
     # Not on the command line, which every user of the machine can read: the URL may hold a password.
-    message = os.memfd_create("order")
-    os.write(message, msgspec.json.encode(order))
+    message = os.memfd_create("settings")
+    os.write(message, msgspec.json.encode(settings))
     os.lseek(message, 0, os.SEEK_SET)
     # All source descriptors are above their targets, so no dup2 overwrites the source of a later one.
     try:

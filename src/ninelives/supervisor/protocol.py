@@ -24,7 +24,7 @@ SUPERVISOR_MARK, WORKER_MARK = "NINELIVES_KEEPER", "NINELIVES_WARD"
 """Environment variables of a worker and all its descendants: they name the supervisor and the worker."""
 
 
-class WorkerOrder(Struct, frozen=True, kw_only=True):
+class WorkerSettings(Struct, frozen=True, kw_only=True):
     """The configuration of a worker; `keeper` is its supervisor's session id, `session` its own."""
 
     target: str

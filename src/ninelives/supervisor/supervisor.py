@@ -26,7 +26,7 @@ from ninelives.store import Store
 from ninelives.supervisor import descendants
 from ninelives.supervisor.evidence import is_stop
 from ninelives.supervisor.process import WorkerProcess
-from ninelives.supervisor.protocol import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, WorkerOrder
+from ninelives.supervisor.protocol import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, WorkerSettings
 from ninelives.supervisor.slot import WorkerSlot
 from ninelives.supervisor.supervisor_session import SupervisorSession
 
@@ -44,24 +44,24 @@ class Supervisor:
     """Workers in their slots, and dead workers whose descendants are not all gone yet."""
 
     def __init__(
-        self, order: WorkerOrder, store: Store, clock: Clock, *, report: Report, on_output: OnOutput
+        self, settings: WorkerSettings, store: Store, clock: Clock, *, report: Report, on_output: OnOutput
     ) -> None:
         """`report` gets a line for each event; `on_output` each line of a worker, with its slot's number."""
-        self._order, self._clock = order, clock
+        self._settings, self._clock = settings, clock
         self._report, self._on_output = report, on_output
         self._mark = descendants.supervisor_mark(os.getpid(), store.url)
         self._identity = store.identity
         self._ancestry = descendants.Ancestry()
         self._selector = selectors.DefaultSelector()
-        self._session = SupervisorSession(store, clock, order.lease_seconds, report, self._selector)
+        self._session = SupervisorSession(store, clock, settings.lease_seconds, report, self._selector)
         self._count = 0
-        longest_ms = int(order.backoff_seconds * 1000)
-        self.slots = [WorkerSlot(number + 1, longest_ms) for number in range(order.processes)]
+        longest_ms = int(settings.backoff_seconds * 1000)
+        self.slots = [WorkerSlot(number + 1, longest_ms) for number in range(settings.processes)]
         self._dead: list[tuple[WorkerSlot, WorkerProcess]] = []
         self._signals: list[int] = []
         self._rolling: list[WorkerSlot] = []
         self._has_worked = False
-        self._patient_until_ms = clock.boot_ms() + int(order.patience_seconds * 1000)
+        self._patient_until_ms = clock.boot_ms() + int(settings.patience_seconds * 1000)
         self._exit_code: int | None = None
         self._terminal = os.isatty(0)
 
@@ -138,9 +138,9 @@ class Supervisor:
         return [*found, self._session.due_ms - now_ms]
 
     def _limit_ms(self, child: WorkerProcess) -> int:
-        if child.stacks_asked_ms is not None:
-            return child.stacks_asked_ms + STACK_MS
-        seconds = self._order.hang_seconds if child.is_ready else self._order.start_seconds
+        if child.stacks_requested_ms is not None:
+            return child.stacks_requested_ms + STACK_MS
+        seconds = self._settings.hang_seconds if child.is_ready else self._settings.start_seconds
         return child.beat_ms + int(seconds * 1000)
 
     def _living(self) -> list[WorkerProcess]:
@@ -160,14 +160,14 @@ class Supervisor:
 
     def _start(self, slot: WorkerSlot) -> WorkerProcess | None:
         self._count += 1
-        order = replace(
-            self._order,
+        settings = replace(
+            self._settings,
             identity=self._identity,
             keeper=self._session.id,
             session=self._session.name_session(),
         )
         try:
-            child = WorkerProcess(order, self._mark, self._count, self._clock.boot_ms())
+            child = WorkerProcess(settings, self._mark, self._count, self._clock.boot_ms())
         except OSError as error:
             self._report(f"worker {slot.number} cannot be started: {error.strerror}; trying again")
             return None
@@ -276,7 +276,7 @@ class Supervisor:
             for child in slot.children():
                 if child.status is not None or now_ms < self._limit_ms(child):
                     continue
-                if child.stacks_asked_ms is None:
+                if child.stacks_requested_ms is None:
                     what = "its event loop is blocked" if child.is_ready else "it does not become ready"
                     silent = (now_ms - child.beat_ms) / 1000
                     self._report(

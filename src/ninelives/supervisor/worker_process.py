@@ -34,7 +34,7 @@ from ninelives.supervisor.protocol import (
     READY,
     STACK_SIGNAL,
     WORKER_MARK,
-    WorkerOrder,
+    WorkerSettings,
 )
 
 _OOM_SCORE = 500
@@ -42,10 +42,10 @@ _SWEEPS = 50
 
 
 def main() -> None:
-    """Run a worker, configured by the `WorkerOrder` on standard input. Never returns."""
-    order = _order()
+    """Run a worker, configured by the `WorkerSettings` on standard input. Never returns."""
+    settings = _settings()
     link = _link()
-    sys.argv = [order.target]
+    sys.argv = [settings.target]
     faulthandler.register(STACK_SIGNAL, all_threads=True)
     threading.Thread(
         target=_end_with_supervisor, args=(link,), name="ninelives-supervisor-watch", daemon=True
@@ -53,14 +53,14 @@ def main() -> None:
     with suppress(OSError):  # if memory runs out, the kernel should kill a worker, not the supervisor
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE), encoding="ascii")
     try:
-        agent_loader.load(order.target)
+        agent_loader.load(settings.target)
         if not AGENTS:
             raise UsageError(  # noqa: TRY301 (reported like any other error of the code)
-                f"{order.target} declares no agent", remedy="Declare one with @nl.agent"
+                f"{settings.target} declares no agent", remedy="Declare one with @nl.agent"
             )
-        for limited in order.limits:
+        for limited in settings.limits:
             get_agent(limited)
-        asyncio.run(_work(order, link))
+        asyncio.run(_work(settings, link))
     except LeaseLost as error:
         _end(error, EXIT_LEASE)
     except StoreAway as error:
@@ -74,14 +74,14 @@ def main() -> None:
     _end(None, EXIT_CODE)
 
 
-def _order() -> WorkerOrder:
+def _settings() -> WorkerSettings:
     """Read the configuration, and replace standard input by /dev/null: user code must not read it."""
     with open(0, "rb", closefd=False) as stdin:
-        order = msgspec.json.decode(stdin.read(), type=WorkerOrder)
+        settings = msgspec.json.decode(stdin.read(), type=WorkerSettings)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    return order
+    return settings
 
 
 def _link() -> socket.socket:
@@ -90,29 +90,29 @@ def _link() -> socket.socket:
     return link
 
 
-async def _work(order: WorkerOrder, link: socket.socket) -> None:
+async def _work(settings: WorkerSettings, link: socket.socket) -> None:
     loop = asyncio.get_running_loop()
 
     def beat() -> None:
         with suppress(OSError):  # buffer full: the supervisor does not read; closed: we end soon
             link.send(BEAT, socket.MSG_DONTWAIT)
-        loop.call_later(order.beat_seconds, beat)
+        loop.call_later(settings.beat_seconds, beat)
 
     # A worker may exit when its store breaks, and no other code shares its event loop.
     options = ProcessOptions(
         fatal=end_process,
         is_dedicated=True,
         away=_away(),
-        keeper=order.keeper,
-        session=order.session,
-        identity=order.identity,
+        keeper=settings.keeper,
+        session=settings.session,
+        identity=settings.identity,
     )
-    runtime = Runtime(order.url, lease_seconds=order.lease_seconds, process=options)
+    runtime = Runtime(settings.url, lease_seconds=settings.lease_seconds, process=options)
     beat()
     async with AsyncExitStack() as stack:
-        await _enter(runtime, stack, order.patience_seconds)
+        await _enter(runtime, stack, settings.patience_seconds)
         link.send(READY)
-        await runtime.work(order.concurrency, limits=order.limits)
+        await runtime.work(settings.concurrency, limits=settings.limits)
 
 
 async def _enter(runtime: Runtime, stack: AsyncExitStack, patience_seconds: float) -> None:

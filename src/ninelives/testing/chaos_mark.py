@@ -110,7 +110,7 @@ def _killed_everywhere(item: pytest.Item) -> list[pytest.TestReport]:
 
 def _options(item: pytest.Item) -> tuple[int | None, int, Kill | None]:
     """Read the mark and the option. Raises UsageError."""
-    mark, asked = item.get_closest_marker("chaos"), item.config.getoption("--chaos-at")
+    mark, given = item.get_closest_marker("chaos"), item.config.getoption("--chaos-at")
     options: dict[str, Any] = {"kills": None, "deaths": 1, **(mark.kwargs if mark is not None else {})}
     if options.keys() != {"kills", "deaths"} or (mark is not None and mark.args):
         raise UsageError("unknown arguments of pytest.mark.chaos", remedy="Write chaos(kills=N, deaths=N)")
@@ -121,7 +121,7 @@ def _options(item: pytest.Item) -> tuple[int | None, int, Kill | None]:
     choose(["commit"], options["kills"])
     if not isinstance(item, pytest.Function) or not hasattr(item, "_initrequest"):
         raise UsageError("the mark chaos is for test functions")
-    return options["kills"], options["deaths"], parse_kill(asked) if asked else None
+    return options["kills"], options["deaths"], parse_kill(given) if given else None
 
 
 def _round(item: pytest.Item, present: KillRound) -> list[pytest.TestReport]:

@@ -38,7 +38,7 @@ class SkippingClock:
         """Return the time, in milliseconds since 1970."""
         return self._start_ms + int(self._passed_seconds * 1000 + 1e-3)
 
-    def witness(self) -> tuple[str, int]:
+    def boot_reading(self) -> tuple[str, int]:
         """Confirm skipped time to code that does not trust a wall clock alone: it could have been set."""
         return f"skipping since {self._start_ms}", self.now_ms()
 

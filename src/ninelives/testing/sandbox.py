@@ -48,7 +48,7 @@ class Sandbox:
         """The writing store calls of the first runtime, in order."""
         self._kill, self._deaths = kill, deaths
         self._life: RuntimeLife | None = None
-        self._started = self._ids = self._asked = 0
+        self._started = self._ids = self._questions = 0
         self._left: set[str] = set()
         self._known = dict(AGENTS), dict(STEPS), dict(RIVALS)
 
@@ -198,8 +198,8 @@ class Sandbox:
         if self.person is None:
             return False
         waiting = [item for item in self.inbox() if item.id not in self._left]
-        self._asked += len(waiting)
-        if self._asked > MOST_QUESTIONS:
+        self._questions += len(waiting)
+        if self._questions > MOST_QUESTIONS:
             raise Stuck(
                 f"the person of this test was asked {MOST_QUESTIONS} times; last: {waiting[-1].asked.what}"
             )

@@ -91,7 +91,7 @@ class Script:
         if frame is None:
             return object()
         self._within[frame, frame.attempt] += 1
-        return frame.place.key(), frame.attempt, self._within[frame, frame.attempt]
+        return frame.position.key(), frame.attempt, self._within[frame, frame.attempt]
 
 
 def _deliver(answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

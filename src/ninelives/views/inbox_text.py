@@ -14,11 +14,11 @@ from ninelives.core.journal.answers import (
     MAY_ACT,
     STARTED_BY,
     Answer,
-    Asked,
+    ItemBody,
     Says,
     fitting,
     read_answer,
-    read_asked,
+    read_item_body,
 )
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.model.session import Fate
@@ -65,29 +65,29 @@ class InboxEntry(Struct, frozen=True, kw_only=True):
 def entry(item: Item) -> InboxEntry:
     """Return an item for people; for one that cannot be read, `what` is the error."""
     try:
-        asked, answer = read_asked(item), None
+        request, answer = read_item_body(item), None
         if item.state is ItemState.ANSWERED:
             answer = read_answer(item)
     except Corrupt as error:
-        asked, answer = Asked(what=error.what), None
+        request, answer = ItemBody(what=error.what), None
     return InboxEntry(
         id=item.id,
         run=item.run,
         kind=item.kind,
         step=step_text(item.step) if item.step else "",
         to=item.to,
-        what=asked.what,
-        remedy=asked.remedy,
-        arguments=asked.arguments,
-        key=asked.key,
-        options=asked.options,
-        schema=asked.schema,
-        default=asked.default,
-        evidence=asked.evidence,
+        what=request.what,
+        remedy=request.remedy,
+        arguments=request.arguments,
+        key=request.key,
+        options=request.options,
+        schema=request.schema,
+        default=request.default,
+        evidence=request.evidence,
         state=item.state,
         opened=moment(item.opened_ms),
         deadline=moment(item.deadline_ms) if item.deadline_ms is not None else None,
-        takes=fitting(item.kind, happened=asked.happened),
+        takes=fitting(item.kind, happened=request.happened),
         answer=answer,
         by=item.by,
         answered=moment(item.answered_ms) if item.answered_ms is not None else None,

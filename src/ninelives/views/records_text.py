@@ -209,7 +209,7 @@ def _beginning(record: Record) -> str:
     return _arguments(named) if isinstance(named, dict) else _plain(record)
 
 
-def _asked(record: Record) -> str:
+def _request(record: Record) -> str:
     said = _object(record.body)
     what = f"{said.get('kind')} {said.get('item')}"
     answer = said.get("answer")
@@ -279,8 +279,8 @@ def _object(body: bytes) -> dict[str, Any]:
 _TEXTS: dict[Kind, Callable[[Record], str]] = {
     Kind.LOG: _log_line,
     Kind.OUTPUT: _output,
-    Kind.ASKED: _asked,
-    Kind.ANSWER: _asked,
+    Kind.ASKED: _request,
+    Kind.ANSWER: _request,
     Kind.SALVAGED: _salvaged,
     Kind.PROGRESS: _progress,
     Kind.CREATED: _beginning,

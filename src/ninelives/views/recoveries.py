@@ -70,7 +70,7 @@ def text_of(entry: LogEntry) -> str:
         return f"the worker pid {ended.pid} on {ended.host} {how}; it had {_count(ended.runs, 'run')}"
     if entry.kind is Happening.LEFT:
         left = msgspec.json.decode(entry.body, type=Left)
-        solo = " while running solo" if left.was_alone else ""
+        solo = " while running solo" if left.was_solo else ""
         return f"its worker {left.cause}{solo}; {_count(left.deaths, 'death')} without progress"
     if entry.kind is Happening.TAKEN:
         return "taken over"

@@ -168,7 +168,7 @@ def _advice(trial: Trial, ground: Ground) -> str:
     if "for the signal" in trial.why:  # the text of a run's wait for nl.receive
         return "Give the signal's value with --signal NAME=JSON"
     if any(item["kind"] == ItemKind.QUESTION for item in trial.inbox):
-        answer = ground.order.people.answer
+        answer = ground.settings.people.answer
         if answer:
             return f"The answer {answer} does not fit this question: give one that does, with --answer JSON"
         return "Give the answer to its questions with --answer JSON"
@@ -193,15 +193,15 @@ def failure(trial: Trial) -> str:
     """Return the error of a run, with its line in the user's code."""
     error = _error(trial)
     raised = [line for line in trial.lines if line.what is What.RAISED]
-    places = list(dict.fromkeys(line.place for line in raised if line.place))
-    at = f", at {places[-1]}" if places else ""
-    return f"{error.get('name', trial.state)}: {error.get('message', '')}{at}{_within(trial, places)}"
+    locations = list(dict.fromkeys(line.location for line in raised if line.location))
+    at = f", at {locations[-1]}" if locations else ""
+    return f"{error.get('name', trial.state)}: {error.get('message', '')}{at}{_within(trial, locations)}"
 
 
-def _within(trial: Trial, places: list[str]) -> str:
+def _within(trial: Trial, locations: list[str]) -> str:
     """Return the line in a step's body that raised the error; empty if it is already known."""
-    ends = [line for line in trial.lines if line.what is What.END and line.kind == "raised" and line.place]
-    return f" (raised at {ends[-1].place})" if ends and ends[-1].place not in places else ""
+    ends = [line for line in trial.lines if line.what is What.END and line.kind == "raised" and line.location]
+    return f" (raised at {ends[-1].location})" if ends and ends[-1].location not in locations else ""
 
 
 def _error(trial: Trial) -> dict[str, Any]:

@@ -43,10 +43,10 @@ def has_same_journal(calm: Sequence[Trial], trial: Trial) -> bool:
 
 
 def _steps(trial: Trial) -> dict[tuple[int, str], tuple[str, str, str]]:
-    return {(turn, step): (kind, asked, value) for turn, kind, step, asked, value in trial.journal}
+    return {(turn, step): (kind, digest, value) for turn, kind, step, digest, value in trial.journal}
 
 
-def asked_otherwise(trial: Trial) -> dict[str, tuple[LedgerLine, LedgerLine]]:
+def called_differently(trial: Trial) -> dict[str, tuple[LedgerLine, LedgerLine]]:
     """Return the steps that were executed again with other arguments, with both calls.
 
     Replay cannot refuse these: the first execution left no record.

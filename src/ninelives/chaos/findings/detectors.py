@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import structs
 
 from ninelives.chaos.campaign.campaign import Campaign
-from ninelives.chaos.campaign.comparison import asked_otherwise
+from ninelives.chaos.campaign.comparison import called_differently
 from ninelives.chaos.findings import source_code
 from ninelives.chaos.findings.effects import Effect, declarations, effects
 from ninelives.chaos.findings.finding import Finding, Mistake, finding, grouped, the_run, times
@@ -56,18 +56,18 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
     groups: defaultdict[tuple[str, str], list[tuple[Trial, Effect]]] = defaultdict(list)
     for trial in (*campaign.calm, *campaign.trials):
         for effect in effects(trial):
-            if not effect.is_inside and effect.place and not effect.only_asks:
-                groups[effect.place, effect.kind].append((trial, effect))
-    for (place, kind), seen in groups.items():
+            if not effect.is_inside and effect.location and not effect.only_asks:
+                groups[effect.location, effect.kind].append((trial, effect))
+    for (location, kind), seen in groups.items():
         counted = Counter(trial.number for trial, _ in seen)
         calm = max((counted[trial.number] for trial in campaign.calm), default=0)
         worst = max(campaign.trials, key=lambda trial: counted[trial.number], default=campaign.calm[0])
         target = _target(seen[0][1])
         often = f"{times(calm)} without faults, {times(counted[worst.number])} in {the_run(worst)}"
-        if any(source_code.is_cleanup(one) for one in (place, *seen[0][1].stack)):
+        if any(source_code.is_cleanup(one) for one in (location, *seen[0][1].stack)):
             yield finding(
                 Mistake.CLEANUP,
-                place,
+                location,
                 f"{kind} {target} in clean-up code, outside a step: {often}; such code also runs when the "
                 "run is only parked or its worker stops, and never when the worker is killed",
                 "Remove it, or move it into a step after the try block; to undo actions when a run fails or "
@@ -77,7 +77,7 @@ def _outside(campaign: Campaign) -> Iterable[Finding]:
         else:
             yield finding(
                 Mistake.OUTSIDE,
-                place,
+                location,
                 f"{kind} {target} outside a step: {often}",
                 "Move it into a function decorated with @nl.action, and call that function",
                 times=len(seen),
@@ -93,31 +93,31 @@ def _target(effect: Effect) -> str:
 
 def _arguments(campaign: Campaign) -> Iterable[Finding]:
     diverged = grouped(campaign, What.DIVERGED)
-    for (place, step), seen in diverged.items():
-        yield _argument(campaign, place, step, seen[0].text, len(seen))
+    for (location, step), seen in diverged.items():
+        yield _argument(campaign, location, step, seen[0].text, len(seen))
     known = {step_text(step) for _, step in diverged}
     for trial in campaign.trials:
-        for step, (was, now) in asked_otherwise(trial).items():
+        for step, (was, now) in called_differently(trial).items():
             declared = declarations(trial).get(step)
             if step_text(step) not in known and declared is not None:
                 is_branch = "/" in step  # then the line where the run waits is not the line of the call
-                place = declared.place if is_branch else now.place or declared.place
-                yield _argument(campaign, place, step, _differing(was, now), 1)
+                location = declared.location if is_branch else now.location or declared.location
+                yield _argument(campaign, location, step, _differing(was, now), 1)
     agent = _agent(campaign)
     for (_, step), seen in grouped(campaign, What.UNUSED).items():
-        place, why = agent, source_code.suspects(agent)
+        location, why = agent, source_code.suspects(agent)
         yield finding(
             Mistake.ARGUMENT,
-            f"{source_code.split(place)[0]}:{why[0].line}" if why else place,
+            f"{source_code.split(location)[0]}:{why[0].line}" if why else location,
             f"{step_text(step)} was recorded, but after a crash the code took another path{_cause(why)}",
             "Branch only on arguments and recorded results: nl.now(), nl.random(), a step",
             step=step,
             times=len(seen),
         )
-    for (place, step), seen in grouped(campaign, What.CHANGED).items():
+    for (location, step), seen in grouped(campaign, What.CHANGED).items():
         yield finding(
             Mistake.ARGUMENT,
-            place,
+            location,
             f"the body of {step} changes its arguments; on replay they stay unchanged",
             "Return the new value instead",
             times=len(seen),
@@ -126,14 +126,14 @@ def _arguments(campaign: Campaign) -> Iterable[Finding]:
 
 def _argument(campaign: Campaign, seen_at: str, step: str, text: str, times: int) -> Finding:
     ordinal = step_text(step).rpartition("[")[2].removesuffix("]")
-    place = source_code.caller(seen_at, _agent(campaign), int(ordinal) if ordinal.isdecimal() else 0)
-    why = source_code.suspects(place)
+    location = source_code.caller(seen_at, _agent(campaign), int(ordinal) if ordinal.isdecimal() else 0)
+    why = source_code.suspects(location)
     instead = f"Use {why[0].remedy} there" if why else "Compute it only from arguments and recorded results"
-    is_task = place != seen_at and "/" in step
+    is_task = location != seen_at and "/" in step
     order = " (it is called as a task, and tasks are identified by the order in which they start)" * is_task
     return finding(
         Mistake.ARGUMENT,
-        place,
+        location,
         f"{step_text(step)} was called with other arguments after a crash: {text}{order}{_cause(why)}",
         f"{instead}, so that it is the same on replay (or put the argument into ignore= if it may differ)",
         step=step,
@@ -157,17 +157,17 @@ def _differing(was: LedgerLine, now: LedgerLine) -> str:
 
 def _agent(campaign: Campaign) -> str:
     lines = (line for trial in campaign.calm for line in trial.lines)
-    return next((line.place for line in lines if line.what is What.READY), "")
+    return next((line.location for line in lines if line.what is What.READY), "")
 
 
 # Values ---------------------------------------------------------------------------------------------
 
 
 def _values(campaign: Campaign) -> Iterable[Finding]:
-    for (place, step), lines in grouped(campaign, What.MISFIT).items():
+    for (location, step), lines in grouped(campaign, What.MISFIT).items():
         yield finding(
             Mistake.VALUE,
-            source_code.return_line(place),
+            source_code.return_line(location),
             f"the {lines[0].kind} that {step_text(step)} returns changes when it is stored: {lines[0].text}",
             "Return a type that can be stored (dataclass, msgspec or pydantic model, enum, plain container) "
             "and annotate it",

@@ -27,7 +27,7 @@ class Effect(Struct):
 
     kind: str
     target: str
-    place: str
+    location: str
     step: str
     life: int
     at: float
@@ -52,7 +52,7 @@ class DeclaredStep(Struct, frozen=True):
     """The declared properties of a step."""
 
     name: str
-    place: str
+    location: str
     is_resumable: bool = True
     is_decision: bool = False
     reads_only: bool = False
@@ -98,7 +98,7 @@ def _through_proxy(trial: Trial) -> list[Effect]:
             Effect(
                 kind="connect" if is_opaque else "request",
                 target=request.target if is_opaque else f"{request.method} {request.target}",
-                place=line.place,
+                location=line.location,
                 step=line.step if owner is None else owner,
                 life=line.life,
                 at=request.at,
@@ -122,7 +122,7 @@ def effect_of(line: LedgerLine) -> Effect:
     return Effect(
         kind=line.kind,
         target=line.target,
-        place=line.place,
+        location=line.location,
         step=line.step,
         life=line.life,
         at=line.at,
@@ -136,7 +136,7 @@ def effect_of(line: LedgerLine) -> Effect:
 def declarations(trial: Trial) -> dict[str, DeclaredStep]:
     """Return how the executed steps are declared, by step."""
     known = {
-        line.step: DeclaredStep(line.step, line.place, **line.data)
+        line.step: DeclaredStep(line.step, line.location, **line.data)
         for line in trial.lines
         if line.what is What.DECLARED
     }
@@ -161,11 +161,11 @@ def unsafe_requests(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
         is_request = effect.kind == "request" and effect.is_inside and not effect.only_asks
         if is_request and not (step and step.is_question):
             found[effect.step, effect.method].append(effect)
-    asked = _asked_for_key(trial)
+    keyed = _keyed_steps(trial)
     for (name, _), same in found.items():
         alike = Counter(tuple(effect.digests) for effect in same)
         for effect in same:  # byte-identical, and the step read its key: the content was derived from the key
-            effect.is_keyed |= name in asked and alike[tuple(effect.digests)] > 1
+            effect.is_keyed |= name in keyed and alike[tuple(effect.digests)] > 1
     return dict(found)
 
 
@@ -182,18 +182,18 @@ def surplus(calm: Sequence[Trial], trial: Trial) -> Iterator[tuple[list[Effect],
             yield same, counted(same) - due
 
 
-def _asked_for_key(trial: Trial) -> set[str]:
+def _keyed_steps(trial: Trial) -> set[str]:
     return {line.step for line in trial.lines if line.what is What.KEY}
 
 
 def opaque_connections(trial: Trial) -> dict[tuple[str, str], list[Effect]]:
     """Return connections with unreadable content, of acting steps that never read their key."""
     declared = declarations(trial)
-    asked = _asked_for_key(trial)
+    keyed = _keyed_steps(trial)
     found: defaultdict[tuple[str, str], list[Effect]] = defaultdict(list)
     for effect in effects(trial):
         step = declared.get(effect.step)
-        if effect.kind == "connect" and step and not step.is_question and effect.step not in asked:
+        if effect.kind == "connect" and step and not step.is_question and effect.step not in keyed:
             found[effect.step, effect.target].append(effect)
     return dict(found)
 

@@ -42,7 +42,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 def finding(
     mistake: Mistake,
-    place: str,
+    location: str,
     what: str,
     remedy: str,
     *,
@@ -51,12 +51,12 @@ def finding(
     is_certain: bool = True,
 ) -> Finding:
     """Make a finding at FILE:LINE."""
-    file, line = source_code.split(place)
+    file, line = source_code.split(location)
     return Finding(
         mistake=mistake,
         file=file,
         line=line,
-        code=source_code.code(place),
+        code=source_code.code(location),
         step=step_text(step) if step else "",
         what=what,
         remedy=remedy,
@@ -86,5 +86,5 @@ def grouped(campaign: Campaign, what: What) -> dict[tuple[str, str], list[Ledger
     for trial in (*campaign.calm, *campaign.trials):
         for line in trial.lines:
             if line.what is what:
-                groups[line.place, line.step].append(line)
+                groups[line.location, line.step].append(line)
     return dict(groups)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from ninelives.chaos.campaign.campaign import Campaign
-from ninelives.chaos.campaign.comparison import asked_otherwise, differing_files, repeated_outside
+from ninelives.chaos.campaign.comparison import called_differently, differing_files, repeated_outside
 from ninelives.chaos.findings.effects import (
     DeclaredStep,
     Effect,
@@ -31,7 +31,7 @@ def repeated(campaign: Campaign) -> Iterable[Finding]:
     found: dict[str, Finding] = {}
     # A step that was repeated with other arguments has a different mistake, which is already reported.
     diverged = {step_text(step) for _, step in grouped(campaign, What.DIVERGED)}
-    diverged |= {step_text(step) for trial in campaign.trials for step in asked_otherwise(trial)}
+    diverged |= {step_text(step) for trial in campaign.trials for step in called_differently(trial)}
     for trial in campaign.trials:
         for detect in (_requests, _files, _outside_files, _databases, _opaque):
             for one in detect(campaign, trial):
@@ -46,7 +46,7 @@ def _requests(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
     declared = declarations(trial)
     for same, _ in surplus(campaign.calm, trial):
         first = next((one for one in same if not one.is_keyed), same[0])
-        here = [one for one in same if one.place == first.place and not one.is_keyed]
+        here = [one for one in same if one.location == first.location and not one.is_keyed]
         is_new = len({tuple(one.digests[1:] or one.digests) for one in here}) > 1
         varying = ", each time with different content (a key must not be new in each attempt)" * is_new
         what = (
@@ -62,7 +62,7 @@ def _opaque(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
         if len(seen) > len(calm.get((step, target), seen[:1])):
             yield finding(
                 Mistake.REPEATED,
-                seen[0].place,
+                seen[0].location,
                 f"{step_text(step)} connected to {target} {times(len(seen))}, and never called nl.key(); "
                 f"chaos cannot see what it sent; in {the_run(trial)}",
                 "If it only reads, declare it reads_only=True; if it acts, send nl.key() with it",
@@ -105,7 +105,7 @@ def _outside_files(campaign: Campaign, trial: Trial) -> Iterable[Finding]:
 def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: ARG001
     """Find actions that opened a database outside the tree more than once; their writes are not visible."""
     declared = declarations(trial)
-    asked = {line.step for line in trial.lines if line.what is What.KEY}
+    keyed = {line.step for line in trial.lines if line.what is What.KEY}
     opened: defaultdict[tuple[str, str], dict[int, LedgerLine]] = defaultdict(dict)
     for line in trial.lines:
         if line.what is What.TOUCH and line.data.get("is_outside"):
@@ -113,10 +113,10 @@ def _databases(campaign: Campaign, trial: Trial) -> Iterable[Finding]:  # noqa: 
     for (step, target), lives in opened.items():
         known = declared.get(step)
         is_known = known is None or known.is_question or known.is_transactional
-        if len(lives) > 1 and step not in asked and not is_known:
+        if len(lives) > 1 and step not in keyed and not is_known:
             yield finding(
                 Mistake.REPEATED,
-                next(iter(lives.values())).place,
+                next(iter(lives.values())).location,
                 f"{step_text(step)} opened {target}, outside the tree, in {len(lives)} processes, and never "
                 f"called nl.key(); chaos cannot see what it wrote; in {the_run(trial)}",
                 "If it only reads, declare it reads_only=True; if it writes, make the write idempotent "
@@ -147,9 +147,9 @@ def _twice(effect: Effect, what: str, declared: DeclaredStep | None, trial: Tria
     if declared is not None and not declared.is_resumable:
         wrong = f"Its verify= reported that {declared.name} had not happened"
         remedy = f"{wrong}; make it find what was done, by its key"
-        return finding(Mistake.VERIFY, effect.place, how, remedy, step=effect.step)
+        return finding(Mistake.VERIFY, effect.location, how, remedy, step=effect.step)
     remedy = (
         "Send nl.key() with it, as Idempotency-Key or as the receiver expects it; or make the body "
         "idempotent (write the whole file, upsert); or declare the action resumable=False, with verify="
     )
-    return finding(Mistake.REPEATED, effect.place, how, remedy, step=effect.step)
+    return finding(Mistake.REPEATED, effect.location, how, remedy, step=effect.step)

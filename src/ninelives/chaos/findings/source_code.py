@@ -47,9 +47,9 @@ class Suspect(Struct, frozen=True):
     remedy: str
 
 
-def is_cleanup(place: str) -> bool:
+def is_cleanup(location: str) -> bool:
     """Return whether a line is in a `finally`, an `__exit__`, or an `except` that catches process exit."""
-    file, line = split(place)
+    file, line = split(location)
     return any(
         one.lineno <= line <= (one.end_lineno or one.lineno)
         for node in ast.walk(_parsed(file))
@@ -70,12 +70,12 @@ def _cleaning(node: ast.AST) -> list[ast.stmt]:
     return acting
 
 
-def suspects(place: str) -> list[Suspect]:
+def suspects(location: str) -> list[Suspect]:
     """Return the varying expressions in the function around a line, nearest first.
 
     Those in functions of the same file that it calls follow. A step's body may vary, so it has none.
     """
-    file, line = split(place)
+    file, line = split(location)
     tree = _parsed(file)
     scope = _function(tree, line)
     if _is_step(scope):
@@ -108,16 +108,16 @@ def _is_step(node: ast.AST) -> bool:
     )
 
 
-def caller(place: str, agent: str, ordinal: int = 0) -> str:
-    """Return FILE:LINE where the run's code names the step around `place`; `place` itself outside steps.
+def caller(location: str, agent: str, ordinal: int = 0) -> str:
+    """Return FILE:LINE where the run's code names the step around `location`; outside steps, `location`.
 
     A step that is called as a task only reports its own line, so the call is searched: first in the agent,
     then in its file, then in the step's file. `ordinal` picks one of several calls. Falls back to the agent.
     """
-    file, line = split(place)
+    file, line = split(location)
     step = _function(_parsed(file), line)
     if not isinstance(step, ast.FunctionDef | ast.AsyncFunctionDef) or not _is_step(step):
-        return place
+        return location
     home, declared = split(agent)
     scopes = [
         (home, _function(_parsed(home), declared, is_declared=True)),
@@ -139,25 +139,25 @@ def _naming(scope: ast.AST, name: str) -> list[int]:
     )
 
 
-def return_line(place: str) -> str:
+def return_line(location: str) -> str:
     """Return FILE:LINE of a function's only `return`, or else the given FILE:LINE."""
-    file, line = split(place)
+    file, line = split(location)
     function = _function(_parsed(file), line, is_declared=True)
     returns = [node.lineno for node in _own(function) if isinstance(node, ast.Return)]
-    return f"{file}:{returns[0]}" if len(returns) == 1 else place
+    return f"{file}:{returns[0]}" if len(returns) == 1 else location
 
 
-def code(place: str) -> str:
+def code(location: str) -> str:
     """Return the text of a line."""
-    file, line = split(place)
+    file, line = split(location)
     lines = _text(file).splitlines()
     return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
-def split(place: str) -> tuple[str, int]:
+def split(location: str) -> tuple[str, int]:
     """Split FILE:LINE into file and line; the line is 0 if there is none."""
-    file, _, line = place.rpartition(":")
-    return (file, int(line)) if line.isdecimal() else (place, 0)
+    file, _, line = location.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (location, 0)
 
 
 def _suspect(node: ast.AST) -> Suspect | None:

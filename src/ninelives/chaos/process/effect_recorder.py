@@ -73,13 +73,13 @@ class EffectRecorder:
         if any(other is not frame for other in self._bodies):
             self._crowded.update((frame, *self._bodies))
         self._bodies.append(frame)
-        step, asked = name_of(frame), frame.asked
+        step, fingerprint = name_of(frame), frame.fingerprint
         call = {
-            "asked": asked.digest.hex(),
-            "shown": asked.preview(),
-            "turn": frame.place.execution.turn,
+            "asked": fingerprint.digest.hex(),
+            "shown": fingerprint.preview(),
+            "turn": frame.position.execution.turn,
         }
-        self._ledger.write(What.TOUCH, kind="asked", step=step, place=self._waiting(frame), data=call)
+        self._ledger.write(What.TOUCH, kind="asked", step=step, location=self._waiting(frame), data=call)
 
     def end(self, frame: Frame) -> None:
         """Mark a body as ended, and record how it left the files outside the tree."""
@@ -159,7 +159,7 @@ class EffectRecorder:
             kind=seen.kind,
             target=self.shown(seen.target),
             step=name_of(frame) if frame is not None else "",
-            place=_location(stack, frame) or self._waiting(frame),
+            location=_location(stack, frame) or self._waiting(frame),
             is_inside=frame is not None,
             data=data | ({"stack": stack} if frame is None else {"attempt": frame.attempt}),
         )
@@ -192,7 +192,7 @@ class EffectRecorder:
 
     def _waiting(self, frame: Frame | None) -> str:
         """Return the line where the run's code awaits, for effects of code that runs elsewhere."""
-        execution = here() if frame is None else execution_of(frame.place)
+        execution = here() if frame is None else execution_of(frame.position)
         main = execution.main if execution is not None else None
         awaited: Any = getattr(main, "code", None)
         at = ""
@@ -213,7 +213,7 @@ class EffectRecorder:
 
 def name_of(frame: Frame) -> str:
     """Return the ledger's name of the step whose body runs."""
-    return step_in(frame.place.execution.run.id, frame.place.id)
+    return step_in(frame.position.execution.run.id, frame.position.id)
 
 
 def _location(stack: list[str], frame: Frame | None) -> str:
@@ -243,7 +243,7 @@ def _through_proxy(connecting: Any) -> SeenEffect:
 
 
 def _has_key(sent: bytes, frame: Frame | None) -> bool:
-    return frame is not None and has_key(sent, frame.place.key())
+    return frame is not None and has_key(sent, frame.position.key())
 
 
 # Audit events -------------------------------------------------------------------------------------

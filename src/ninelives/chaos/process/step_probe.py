@@ -38,7 +38,7 @@ class StepProbe(hooks.Observer):
             "reads_only": step.reads_only,
             "is_transactional": step.is_transactional,
         }
-        self._ledger.write(What.DECLARED, step=step.name, place=self._place(step), data=data)
+        self._ledger.write(What.DECLARED, step=step.name, location=self._location(step), data=data)
 
     def body_began(self, event: hooks.BodyBegan) -> None:
         """Log it; perhaps die here."""
@@ -62,13 +62,13 @@ class StepProbe(hooks.Observer):
             self._recorder.end(frame)
         step, error = step_in(event.run, event.step), event.error
         if error is not None:
-            place = self._recorder.shown(raised_at(error) or "")
-            self._ledger.write(What.END, step=step, kind="raised", place=place, text=repr(error))
+            location = self._recorder.shown(raised_at(error) or "")
+            self._ledger.write(What.END, step=step, kind="raised", location=location, text=repr(error))
             return
         text, lost = _kept(event.declared, event.value)
         if lost:
-            kind, place = type(event.value).__name__, self._place(event.declared)
-            self._ledger.write(What.MISFIT, step=step, kind=kind, place=place, text=lost)
+            kind, location = type(event.value).__name__, self._location(event.declared)
+            self._ledger.write(What.MISFIT, step=step, kind=kind, location=location, text=lost)
         self._ledger.write(What.END, step=step, kind="returned", text=text)
         self._injector.reach(FaultMoment.END, step_text(step))
 
@@ -78,23 +78,23 @@ class StepProbe(hooks.Observer):
 
     def arguments_changed(self, event: hooks.ArgumentsChanged) -> None:
         """Log a body that changes its arguments."""
-        self._ledger.write(What.CHANGED, step=event.declared.name, place=self._place(event.declared))
+        self._ledger.write(What.CHANGED, step=event.declared.name, location=self._location(event.declared))
 
     def diverged(self, event: hooks.RunDiverged) -> None:
         """Log a call that the journal contradicts."""
         error = event.error
         if error.where:
-            place = self._recorder.shown(error.where.partition(" (")[0])
+            location = self._recorder.shown(error.where.partition(" (")[0])
             text = error.difference or error.what
-            self._ledger.write(What.DIVERGED, step=error.step or "", place=place, text=text)
+            self._ledger.write(What.DIVERGED, step=error.step or "", location=location, text=text)
 
     def agent_raised(self, event: hooks.AgentRaised) -> None:
         """Log the line where the agent's code raises: a recorded error has no line."""
         if isinstance(event.error, Exception):
-            place = self._recorder.shown(raised_at(event.error) or "")
-            self._ledger.write(What.RAISED, kind=type(event.error).__name__, place=place)
+            location = self._recorder.shown(raised_at(event.error) or "")
+            self._ledger.write(What.RAISED, kind=type(event.error).__name__, location=location)
 
-    def _place(self, step: Step) -> str:
+    def _location(self, step: Step) -> str:
         return self._recorder.shown(location_of(step.function))
 
 

@@ -23,9 +23,9 @@ from ninelives.chaos.process.clock import SkippedTime
 from ninelives.chaos.process.effect_recorder import EffectRecorder
 from ninelives.chaos.process.fault_injection import FaultInjector, FaultyStore, trace_line
 from ninelives.chaos.process.step_probe import StepProbe
-from ninelives.chaos.protocol import RUN, FaultMoment, LifeOrder, Settlement
+from ninelives.chaos.protocol import RUN, FaultMoment, LifeSettings, Settlement
 from ninelives.core.errors import NineLivesError, RunError, StoreUnavailable, UsageError
-from ninelives.core.journal.answers import Answer, Says, read_asked
+from ninelives.core.journal.answers import Answer, Says, read_item_body
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import Kind, RunRow, State
@@ -49,32 +49,34 @@ _LIVES = 1_000
 """`lives` of every agent: a death injected by chaos does not mean that the run kills its workers."""
 
 
-def live(order: LifeOrder) -> None:
+def live(settings: LifeSettings) -> None:
     """Run this process. Never returns."""
-    os.chdir(order.tree)
-    os.environ.update(order.environment)
+    os.chdir(settings.tree)
+    os.environ.update(settings.environment)
     random.seed()  # a forked process would draw the same numbers as its siblings
-    ledger = Ledger(Path(order.home) / "ledger", order.number)
+    ledger = Ledger(Path(settings.home) / "ledger", settings.number)
     ledger.write(What.STARTED, data={"pid": os.getpid()})
-    injector = FaultInjector(order.fault, ledger)
-    proxy = order.environment.get("http_proxy", "")
-    recorder = EffectRecorder(ledger, Path(order.tree), Path(order.original), proxy)
+    injector = FaultInjector(settings.fault, ledger)
+    proxy = settings.environment.get("http_proxy", "")
+    recorder = EffectRecorder(ledger, Path(settings.tree), Path(settings.original), proxy)
     observe_process(StepProbe(ledger, injector, recorder))
     recorder.install()
-    if order.fault is not None and order.fault.moment is FaultMoment.LINE:
-        trace_line(order.fault.line.replace(order.original + os.sep, order.tree + os.sep, 1), injector)
+    if settings.fault is not None and settings.fault.moment is FaultMoment.LINE:
+        trace_line(
+            settings.fault.line.replace(settings.original + os.sep, settings.tree + os.sep, 1), injector
+        )
     try:
-        agent = target.agent(order.target)
-        args, kwargs = target.arguments(agent, order.words, order.named)
+        agent = target.agent(settings.target)
+        args, kwargs = target.arguments(agent, settings.words, settings.named)
     except UsageError as error:
         ledger.write(What.USAGE, text=str(error))
         os._exit(EXIT_USAGE)
     recorder.is_ready = True
-    ledger.write(What.READY, place=recorder.shown(location_of(agent.function)))
+    ledger.write(What.READY, location=recorder.shown(location_of(agent.function)))
     try:
-        time = SkippedTime(Path(order.home))
-        store = open_store(order.url, clock=time)
-        code = asyncio.run(_Life(order, ledger, injector, store, time).main(agent, args, kwargs))
+        time = SkippedTime(Path(settings.home))
+        store = open_store(settings.url, clock=time)
+        code = asyncio.run(_Life(settings, ledger, injector, store, time).main(agent, args, kwargs))
     except NineLivesError as error:
         ledger.write(What.USAGE, text=f"{type(error).__name__}: {error}")
         code = EXIT_STORE
@@ -87,17 +89,17 @@ class _Life:
     """This process's work on the run."""
 
     def __init__(
-        self, order: LifeOrder, ledger: Ledger, injector: FaultInjector, store: Store, time: SkippedTime
+        self, settings: LifeSettings, ledger: Ledger, injector: FaultInjector, store: Store, time: SkippedTime
     ) -> None:
-        self._order, self._ledger, self._injector, self._store = order, ledger, injector, store
-        self._time, self._signals = time, order.people.signals
+        self._settings, self._ledger, self._injector, self._store = settings, ledger, injector, store
+        self._time, self._signals = time, settings.people.signals
         self._is_terminated = False
 
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Work on the run until it ends or needs a person; return the exit code."""
         faulty = cast("Store", FaultyStore(self._store, self._injector))  # our own reads bypass it
         options = ProcessOptions(fatal=end_process, is_dedicated=True, clock=self._time, lives=_LIVES)
-        runtime = Runtime(faulty, lease_seconds=self._order.lease_seconds, process=options)
+        runtime = Runtime(faulty, lease_seconds=self._settings.lease_seconds, process=options)
         self._injector.ended = lambda: self._log_unused(runtime)
         self._woken = runtime.read_news  # not `notify`: it would call `_person_is_needed`, which calls this
         async with runtime:
@@ -128,11 +130,11 @@ class _Life:
 
     def _report_dead(self) -> None:
         """Report dead processes to the store, as a supervisor does. On SQLite a released lock proves it."""
-        if self._order.url.startswith("sqlite:"):
+        if self._settings.url.startswith("sqlite:"):
             return
         here = host()
         for session in self._store.list_sessions():
-            if session.pid in self._order.dead and session.host == here:
+            if session.pid in self._settings.dead and session.host == here:
                 evidence = {session.id: Evidence(is_gone=True, signal=signal.SIGKILL)}
                 self._store.end_sessions([session.id], Cause.DIED, evidence=evidence)
 
@@ -140,7 +142,7 @@ class _Life:
 
     def _settle(self) -> None:
         """Answer the doubts for which the recorder knows what happened."""
-        known = {one.step: one for one in self._order.settlements}
+        known = {one.step: one for one in self._settings.settlements}
         for item in self._store.list_inbox(run=RUN) if known else ():
             settlement = known.get(item.step)
             if item.kind is ItemKind.DOUBT and settlement is not None:
@@ -168,7 +170,7 @@ class _Life:
 
     def _answers(self, item: Item) -> bool:
         """Answer an item if we know the answer; return whether we did."""
-        people = self._order.people
+        people = self._settings.people
         if item.kind is ItemKind.APPROVAL:
             give(self._store, item, Answer(Says.APPROVED), by=_BY)
         elif item.kind is ItemKind.QUESTION and people.answer:
@@ -214,13 +216,13 @@ class _Life:
 
     def _inbox(self, row: RunRow) -> list[dict[str, str]]:
         return [
-            {"kind": item.kind, "step": item.step, "what": read_asked(item).what}
+            {"kind": item.kind, "step": item.step, "what": read_item_body(item).what}
             for item in (self._store.list_inbox(run=RUN) if not row.state.is_final else ())
         ]
 
 
 def _answer_for(item: Item, settlement: Settlement) -> Answer:
-    if not settlement.happened and not read_asked(item).happened:
+    if not settlement.happened and not read_item_body(item).happened:
         return Answer(Says.NOT_HAPPENED)
     value = Raw(settlement.value.encode()) if settlement.value else UNSET
     return Answer(Says.HAPPENED, value)

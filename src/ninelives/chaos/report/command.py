@@ -22,7 +22,7 @@ from ninelives.chaos.campaign.plan import EVERY_STEP, RANDOM, Wishes
 from ninelives.chaos.findings.detectors import find
 from ninelives.chaos.findings.metrics import Report, judge
 from ninelives.chaos.findings.source_code import split
-from ninelives.chaos.protocol import LifeOrder, People
+from ninelives.chaos.protocol import LifeSettings, People
 from ninelives.chaos.report import terminal
 from ninelives.chaos.trial.fork_server import ForkServers
 from ninelives.chaos.trial.proxy import Proxy
@@ -71,7 +71,7 @@ def run(options: ChaosOptions, console: Console) -> tuple[Campaign, Report]:
             fork_servers=fork_servers,
             home=Path(scratch).resolve(),
             tree=tree,
-            order=LifeOrder(
+            settings=LifeSettings(
                 target=_in_tree(options.target, tree.root),
                 words=options.words,
                 named=options.named,

@@ -24,7 +24,7 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from ninelives.chaos.protocol import LifeOrder
+from ninelives.chaos.protocol import LifeSettings
 
 _PR_SET_PDEATHSIG = 1
 _PRELOAD = (
@@ -38,7 +38,7 @@ _SEEDS = ("1", "2")
 class Begin(Struct, tag="begin"):
     """Command: start a process."""
 
-    order: LifeOrder
+    settings: LifeSettings
 
 
 class ProcessSignal(Struct, tag="signal"):
@@ -80,9 +80,9 @@ class ForkServer:
         self._answers: list[ProcessBegun | ProcessGone] = []
         self.codes: dict[int, int] = {}
 
-    def begin(self, order: LifeOrder) -> int:
+    def begin(self, settings: LifeSettings) -> int:
         """Start a process; return its id."""
-        self._send(Begin(order))
+        self._send(Begin(settings))
         while True:
             for at, answer in enumerate(self._answers):
                 if isinstance(answer, ProcessBegun):
@@ -182,7 +182,7 @@ def serve() -> None:
         for line in whole:
             command = _COMMAND.decode(line)
             if isinstance(command, Begin):
-                pid = _fork(command.order)
+                pid = _fork(command.settings)
                 processes[pid] = os.pidfd_open(pid)
                 _send_answer(out, ProcessBegun(pid))
             elif command.pid in processes:
@@ -205,7 +205,7 @@ def _collected(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _fork(order: LifeOrder) -> int:
+def _fork(settings: LifeSettings) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -213,7 +213,7 @@ def _fork(order: LifeOrder) -> int:
     try:
         _die_with_parent()
         os.setsid()
-        log = os.open(Path(order.home) / "output", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        log = os.open(Path(settings.home) / "output", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(log, 1)
@@ -221,7 +221,7 @@ def _fork(order: LifeOrder) -> int:
         os.closerange(3, 64)
         from ninelives.chaos.process.trial_process import live
 
-        live(order)
+        live(settings)
     except BaseException:  # noqa: BLE001 (whatever the error, the child must not continue as a fork server)
         import traceback
 

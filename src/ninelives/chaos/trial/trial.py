@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ninelives.chaos.ledger import Ledger, LedgerLine, LedgerReader, What
-from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, LifeOrder, Settlement
+from ninelives.chaos.protocol import FaultKind, FaultMoment, InjectedFault, LifeSettings, Settlement
 from ninelives.chaos.trial.fork_server import ForkServer, ForkServers
 from ninelives.chaos.trial.proxy import ProxyRequest
 from ninelives.chaos.trial.scenarios import Scenario
@@ -84,7 +84,7 @@ class Ground(Struct, frozen=True):
     fork_servers: ForkServers
     home: Path
     tree: Tree
-    order: LifeOrder
+    settings: LifeSettings
     """What all processes get: the agent and its arguments, the answers of people, the environment."""
     url: Url
     limit_seconds: float
@@ -167,8 +167,8 @@ class TrialStage:
     def _begin(self, fault: InjectedFault | None) -> tuple[ForkServer, TrialLife, int]:
         number = len(self.trial.lives) + 1
         ground = self._ground
-        order = replace(
-            ground.order,
+        settings = replace(
+            ground.settings,
             number=number,
             home=str(self._home),
             tree=str(self._tree),
@@ -182,7 +182,7 @@ class TrialStage:
         life = TrialLife(number, time.monotonic())
         self.trial.lives.append(life)
         server = ground.fork_servers.next()
-        return server, life, server.begin(order)
+        return server, life, server.begin(settings)
 
     def _end(self, life: TrialLife, code: int) -> TrialLife:
         life.ended_at, life.code = time.monotonic(), code

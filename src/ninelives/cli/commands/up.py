@@ -15,7 +15,7 @@ from ninelives.core.errors import StoreAway, UsageError
 from ninelives.ops import doctor
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.open import open_store
-from ninelives.supervisor.protocol import WorkerOrder
+from ninelives.supervisor.protocol import WorkerSettings
 from ninelives.supervisor.supervisor import Supervisor
 from ninelives.views.escape import shown
 
@@ -41,7 +41,7 @@ def keep(
 
     Exit 0 after a signal to stop, 2 if the code cannot be used, 4 if the store cannot.
     """
-    options = WorkerOrder(
+    options = WorkerSettings(
         target=target,
         url=url,
         concurrency=concurrency,
@@ -80,7 +80,7 @@ def keep(
     raise typer.Exit(code)
 
 
-def _opened(options: WorkerOrder) -> AnyStore:
+def _opened(options: WorkerSettings) -> AnyStore:
     """Open the store and prove that it is writable; wait for a server that is not reachable yet.
 
     Machines start in any sequence, and a killed server takes time to recover. After `patience_seconds` we

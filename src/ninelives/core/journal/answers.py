@@ -1,6 +1,6 @@
 """Requests to people and their answers: the bodies of inbox items and of their records.
 
-`Asked` is the body of an item: shown to people, and enough to validate an answer where the agent's code is
+`ItemBody` is the body of an item: shown to people, and enough to validate an answer where the agent's code is
 not loaded. `Answer` is the reply. One table, `FITTING`, says which answers fit which kind of item; any other
 answer is refused before anything is written.
 """
@@ -66,7 +66,7 @@ STARTED_BY, MAY_ACT = "started by", "may still act"
 """Evidence of an action in doubt: the session that started it, and whether that may still finish it."""
 
 
-class Asked(Struct, frozen=True, omit_defaults=True):
+class ItemBody(Struct, frozen=True, omit_defaults=True):
     """The body of an inbox item.
 
     `arguments` and `key` are those of the action in question; `options` or `schema` say what the value of an
@@ -114,7 +114,7 @@ VERBS = MappingProxyType(
 _ENCODE = msgspec.json.Encoder().encode
 _ANSWER = msgspec.json.Decoder(Answer).decode
 read_taken = body_reader(Taken, "is no answer's record")
-_ASKED = msgspec.json.Decoder(Asked).decode
+_ITEM_BODY = msgspec.json.Decoder(ItemBody).decode
 
 
 def item_id(run: str, *parts: object) -> str:
@@ -123,15 +123,15 @@ def item_id(run: str, *parts: object) -> str:
     return blake2b(named, digest_size=8).hexdigest()
 
 
-def write_asked(asked: Asked) -> bytes:
+def write_item_body(body: ItemBody) -> bytes:
     """Return the body of an item."""
-    return _ENCODE(asked)
+    return _ENCODE(body)
 
 
-def read_asked(item: Item) -> Asked:
+def read_item_body(item: Item) -> ItemBody:
     """Return an item's body. Raises Corrupt when we did not write it."""
     try:
-        return _ASKED(item.body)
+        return _ITEM_BODY(item.body)
     except msgspec.DecodeError as error:
         raise Corrupt(f"inbox item {item.id!r} cannot be read: {error}", run=item.run) from None
 
@@ -178,7 +178,7 @@ def check_answer(item: Item, answer: Answer) -> None:
 
     Raises UsageError naming the answers that fit, or the path to the part of the value that does not.
     """
-    happened = answer.says is Says.NOT_HAPPENED and read_asked(item).happened
+    happened = answer.says is Says.NOT_HAPPENED and read_item_body(item).happened
     takes = fitting(item.kind, happened=happened)
     if answer.says not in takes:
         known = ", known to have happened" if happened else ""
@@ -190,14 +190,14 @@ def check_answer(item: Item, answer: Answer) -> None:
             remedy=f"It takes {', '.join(VERBS[one] for one in takes)}",
         )
     if answer.value is not UNSET:
-        _check_value(item, read_asked(item), msgspec.json.decode(answer.value))
+        _check_value(item, read_item_body(item), msgspec.json.decode(answer.value))
     elif answer.says is Says.HAPPENED:
         what = f"an answer without a result to inbox item {item.id!r}"
-        check(read_asked(item).schema, None, what=what, run=item.run)
+        check(read_item_body(item).schema, None, what=what, run=item.run)
 
 
-def _check_value(item: Item, asked: Asked, value: object) -> None:
-    options = [msgspec.json.decode(option) for option in asked.options]
+def _check_value(item: Item, body: ItemBody, value: object) -> None:
+    options = [msgspec.json.decode(option) for option in body.options]
     if options:
         if not any(type(value) is type(option) and value == option for option in options):
             raise UsageError(
@@ -207,7 +207,7 @@ def _check_value(item: Item, asked: Asked, value: object) -> None:
                 remedy=f"Answer one of {', '.join(map(_shown, options))}",
             )
         return
-    check(asked.schema, value, what=f"the answer to inbox item {item.id!r}", run=item.run)
+    check(body.schema, value, what=f"the answer to inbox item {item.id!r}", run=item.run)
 
 
 def _shown(value: object) -> str:

@@ -45,7 +45,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     deaths: int
     solo_deaths: int
-    was_alone: bool
+    was_solo: bool = msgspec.field(name="was_alone")
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def left(session: Session, before: RunRow, after: RunRow, cause: Cause) -> NewEn
         records=before.length,
         deaths=after.deaths,
         solo_deaths=after.solo_deaths,
-        was_alone=before.is_alone,
+        was_solo=before.is_alone,
     )
     return NewEntry(kind=Happening.LEFT, run=before.id, session=session.id, body=msgspec.json.encode(body))
 

@@ -87,8 +87,14 @@ class Commit(Struct, frozen=True, kw_only=True):
         change = self.change
         return isinstance(change, End) and change.state is State.COMPLETED and self._only_appends()
 
-    def _only_appends(self) -> bool:
-        if self.keys or self.opens or self.closes or self.takes:
+    @property
+    def changes_one_key(self) -> bool:
+        """Whether this only appends records of the current turn, and changes or awaits one key."""
+        is_one = len(self.keys) == 1 and self.change is None and bool(self.records)
+        return is_one and self._only_appends(has_keys=True)
+
+    def _only_appends(self, *, has_keys: bool = False) -> bool:
+        if (self.keys and not has_keys) or self.opens or self.closes or self.takes:
             return False
         for record in self.records:  # noqa: SIM110 (hot path: a generator would double the cost)
             if record.kind is Kind.TURN:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.journal.answers import MAY_ACT, STARTED_BY, Asked, item_id, write_asked
+from ninelives.core.journal.answers import MAY_ACT, STARTED_BY, ItemBody, item_id, write_item_body
 from ninelives.core.journal.chain import Draft
 from ninelives.core.journal.replay import step_name
 from ninelives.core.journal.settlement import StartBody, read_start
@@ -84,8 +84,8 @@ def _doubt(run: RunRow, step: str, start: StartBody, kind: StepKind | None, now_
         "why": WHY,
         MAY_ACT: "yes, as far as is known",
     }
-    body = write_asked(
-        Asked(
+    body = write_item_body(
+        ItemBody(
             what=f"Did {step_name(step)} happen? {WHY}",
             remedy=_REMEDY,
             arguments=arguments,

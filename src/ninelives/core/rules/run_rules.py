@@ -328,7 +328,7 @@ def with_news(run: RunRow, times: int) -> RunRow:
 
 
 def chosen(
-    due: Iterable[RunRow], agents: Mapping[str, int], limit: int, *, alone: bool = False
+    due: Iterable[RunRow], agents: Mapping[str, int], limit: int, *, solo: bool = False
 ) -> list[RunRow]:
     """Pick at most `limit` of the due runs, and of each agent at most as many as `agents` says.
 
@@ -336,10 +336,10 @@ def chosen(
     agent, by due time, then by age. The caller puts the agents first that it has not been given for longest.
     Then an agent waits for at most one run of each other agent, however small the limit.
 
-    `alone`: pick only the suspect that has waited longest, whatever its agent and priority. A suspect that
+    `solo`: pick only the suspect that has waited longest, whatever its agent and priority. A suspect that
     kills its worker falls due again at that moment, so it comes after all others and cannot starve them.
     """
-    if alone:
+    if solo:
         fitting = (run for run in due if agents.get(run.agent, 0) > 0)
         return sorted(fitting, key=lambda run: (run.due_ms or 0, run.number))[: max(0, min(limit, 1))]
     positions = {agent: position for position, agent in enumerate(agents)}

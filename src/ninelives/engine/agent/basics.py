@@ -58,10 +58,10 @@ def key() -> str:
         raise NoRun(
             "nl.key() is for use inside a step", remedy="Call it in the body of an action and pass it on"
         )
-    execution = execution_of(frame.place)
+    execution = execution_of(frame.position)
     if execution.hooks is not None:
         execution.hooks.key_read(frame)
-    return frame.place.key()
+    return frame.position.key()
 
 
 def info() -> Info:
@@ -84,12 +84,12 @@ def now() -> datetime:
     execution = require("nl.now()")
     if FRAME.get() is not None:
         return _moment(execution.clock.now_ms())
-    place = execution.place("now")
-    found = execution.replay.take(place.id)
+    position = execution.next_position("now")
+    found = execution.replay.take(position.id)
     if found is not None and isinstance(found.body.v, msgspec.Raw):
         return _moment(int(bytes(found.body.v)))
     now_ms = execution.clock.now_ms()
-    execution.note(Kind.RESULT, place.id, write_body(None, value=str(now_ms).encode()), BUILTIN)
+    execution.note(Kind.RESULT, position.id, write_body(None, value=str(now_ms).encode()), BUILTIN)
     return _moment(now_ms)
 
 
@@ -100,13 +100,13 @@ def _moment(ms: int) -> datetime:
 def uuid() -> uuids.UUID:
     """Return a version 4 UUID, derived from the call's position in the run: the same on replay."""
     execution = require("nl.uuid()")
-    return uuids.UUID(bytes=execution.derived(execution.place("uuid")).randbytes(16), version=4)
+    return uuids.UUID(bytes=execution.derived(execution.next_position("uuid")).randbytes(16), version=4)
 
 
 def random() -> float:
     """Return a number in [0, 1), derived from the call's position in the run: the same on replay."""
     execution = require("nl.random()")
-    return execution.derived(execution.place("random")).random()
+    return execution.derived(execution.next_position("random")).random()
 
 
 class Log:
@@ -143,9 +143,9 @@ def _log(level: int, line: str) -> None:
         # A body is never replayed, so there is nothing to suppress: log once per attempt.
         LOGGER.log(level, line, extra={"run": execution.run.id})
         return
-    place = execution.place("log")
-    if not execution.replay.knows_line(place.id):
-        execution.on_loop(lambda: _write_line(execution, level, line, place.id, body))
+    position = execution.next_position("log")
+    if not execution.replay.knows_line(position.id):
+        execution.on_loop(lambda: _write_line(execution, level, line, position.id, body))
 
 
 def _write_line(execution: Execution, level: int, line: str, step: str, body: bytes) -> None:
@@ -161,14 +161,16 @@ def _hand_on(execution: Execution, done: asyncio.Future[Any], level: int, line: 
 
 
 def progress(step: int, of: int | None = None, note: str = "") -> None:
-    """Record how far the run is (`step` of `of`, with a note), for people who watch it.
+    """Record how far the run is (`step` of `of`, with a note), for people to see.
 
     Raises UsageError inside a step.
     """
     execution = require_agent("nl.progress()")
-    place = execution.place("progress")
-    if not execution.replay.knows_line(place.id):
-        execution.note(Kind.PROGRESS, place.id, msgspec.json.encode({"step": step, "of": of, "note": note}))
+    position = execution.next_position("progress")
+    if not execution.replay.knows_line(position.id):
+        execution.note(
+            Kind.PROGRESS, position.id, msgspec.json.encode({"step": step, "of": of, "note": note})
+        )
 
 
 @contextmanager
@@ -231,10 +233,10 @@ async def map(step: Callable[[T], Awaitable[U]], items: Iterable[T], *, limit: i
     """
     if limit < 1:
         raise UsageError(f"limit={limit!r}", remedy="Give 1 or more")
-    places = asyncio.Semaphore(limit)
+    semaphore = asyncio.Semaphore(limit)
 
     async def one(item: T) -> U:
-        async with places:
+        async with semaphore:
             return await step(item)
 
     return await gather(*(one(item) for item in items))

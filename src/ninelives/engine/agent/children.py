@@ -108,23 +108,23 @@ async def spawn(
     """
     execution = _outside_steps("nl.spawn()")
     declared, named = get_agent(agent), dict(kwargs or {})
-    asked = declared.fingerprint(args, named)
+    fingerprint = declared.fingerprint(args, named)
     body, made = agent_arguments.encode(declared, args, named)
     if id is not None:
         check_id(id, "run id")
     async with Builtin(execution, f"spawn:{declared.name}") as step:
-        found = await step.recorded(_ID, asked=asked, is_effect=True, child=id)
+        found = await step.recorded(_ID, fingerprint=fingerprint, is_effect=True, child=id)
         if found is not None:
             return Child(found.value, declared.name)
-        name = _id(step.place, declared.name, id)
+        name = _id(step.position, declared.name, id)
         if step.id not in execution.replay.intents:
             # CRASH: the child may exist from here on. Changed code finds it by this intent.
-            execution.note(Kind.INTENT, step.id, write_body(asked, value=_ID.encode(name)), BUILTIN)
+            execution.note(Kind.INTENT, step.id, write_body(fingerprint, value=_ID.encode(name)), BUILTIN)
         await _may_begin(execution)
         new = NewRun(
             id=name,
             agent=declared.name,
-            fingerprint=asked.digest,
+            fingerprint=fingerprint.digest,
             body=body,
             queue=declared.queue,
             pin=(execution.run.pin or machine()) if declared.is_pinned else None,
@@ -149,16 +149,16 @@ async def _born(execution: Execution, step: Builtin, new: NewRun, contents: list
     return Child(new.id, new.agent)
 
 
-def _id(place: StepPosition, agent: str, given: str | None) -> str:
+def _id(position: StepPosition, agent: str, given: str | None) -> str:
     """Return the id of the child spawned here: the same after a crash, a different one after a retry."""
-    run, turn = place.execution.run.id, place.execution.turn
+    run, turn = position.execution.run.id, position.execution.turn
     if given is None:
-        where = f"{turn}:{place.branch}"
+        where = f"{turn}:{position.branch}"
         mark = f"-{blake2b(where.encode(), digest_size=4).hexdigest()}" if where != "0:" else ""
-        given = f"{run}/{agent}{mark}-{place.number + 1}"
+        given = f"{run}/{agent}{mark}-{position.number + 1}"
         if len(given) > MAX_CHARACTERS - 8:
-            given = place.key()
-    again = place.execution.replay.times_superseded(place.id)
+            given = position.key()
+    again = position.execution.replay.times_superseded(position.id)
     return f"{given}~{again + 1}" if again else given
 
 

@@ -68,21 +68,23 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
         )
     callee = _callee(step)
     body, _ = agent_arguments.encode(callee, args, kwargs, in_parts=False)
-    place, replay = execution.place("on_failure"), execution.replay
+    position, replay = execution.next_position("on_failure"), execution.replay
     undos = [msgspec.json.encode(Undo(name, Raw(body))) for name in (step.name, *step.aliases)]
-    if replay.undos and _is_registered(execution, place.id, undos, step, callee):
+    if replay.undos and _is_registered(execution, position.id, undos, step, callee):
         write_waiting(execution)
         return
-    place.move_aside(replay.undo_ids)
+    position.move_aside(replay.undo_ids)
     if not replay.registering and not _must_wait(execution):
-        keep(execution, Kind.UNDO, place.id, undos[0])
+        keep(execution, Kind.UNDO, position.id, undos[0])
         return
     # CRASH: not on record, and no effect has begun since; the next worker comes to this call again.
-    replay.registering = (*replay.registering, (place.id, undos[0]))
+    replay.registering = (*replay.registering, (position.id, undos[0]))
     execution.on_loop(execution.part(Registrations).begin)
 
 
-def _is_registered(execution: Execution, place: str, undos: list[bytes], step: Step, callee: Agent) -> bool:
+def _is_registered(
+    execution: Execution, position: str, undos: list[bytes], step: Step, callee: Agent
+) -> bool:
     """Claim the record of a registration: at this position, or of the same call at any other.
 
     Each record matches once. So changed code registers nothing twice, also under an earlier name of the
@@ -91,11 +93,11 @@ def _is_registered(execution: Execution, place: str, undos: list[bytes], step: S
     have been added since.
     """
     unclaimed, names = execution.replay.undos, (step.name, *step.aliases)
-    if unclaimed.get(place) in (*undos, void()):
-        del unclaimed[place]
+    if unclaimed.get(position) in (*undos, void()):
+        del unclaimed[position]
         return True
     known = [one for one in unclaimed if not one.startswith(CARRIED)]
-    known.sort(key=lambda one: one != place)
+    known.sort(key=lambda one: one != position)
     found = next((one for one in known if unclaimed[one] in undos), None)
     taken = _fingerprint(read_undo(undos[0]), step, callee) if found is None and known else None
     if taken is not None:
@@ -308,7 +310,7 @@ def write_undoing(state: State, error: bytes | None) -> bytes:
 
 def last_stretch(journal: Journal) -> tuple[Journal, Undoing, list[Undo]]:
     """Return the journal from the UNDOING record on, that record's body, and the compensations to call."""
-    at = max(place for place, record in enumerate(journal.records) if record.kind is Kind.UNDOING)
+    at = max(index for index, record in enumerate(journal.records) if record.kind is Kind.UNDOING)
     undoing = _UNDOING(journal.records[at].body)
     pending = registered(journal.records[:at])
     return replace(journal, records=journal.records[at:]), undoing, pending

@@ -66,11 +66,11 @@ def _encoded(execution: Execution, value: object) -> bytes:
         return encode_item(value)
     except NotSerializable as error:
         frame = FRAME.get()
-        error.run, error.step = execution.run.id, frame.place.id if frame else "emit"
+        error.run, error.step = execution.run.id, frame.position.id if frame else "emit"
         raise
 
 
 def _emit_own(execution: Execution, data: bytes) -> None:
-    place = execution.place("emit")
-    if not execution.replay.knows_line(place.id):
-        execution.note(Kind.OUTPUT, place.id, write_output(execution.turn, 0, [data]))
+    position = execution.next_position("emit")
+    if not execution.replay.knows_line(position.id):
+        execution.note(Kind.OUTPUT, position.id, write_output(execution.turn, 0, [data]))

@@ -89,7 +89,7 @@ class Held:
         if self._is_released or self._execution.sealed is not None:
             return
         self._is_released = True
-        step = self._execution.place("release").id
+        step = self._execution.next_position("release").id
         if not self._execution.replay.knows_line(step):
             keep(self._execution, Kind.RELEASED, step, write_released(self.step))
 
@@ -111,7 +111,7 @@ def hold(resource: Resource) -> Held:
     execution = require_agent("nl.hold()")
     target = _target(resource)
     resource_checks.check(target)
-    step = execution.place("hold").id
+    step = execution.next_position("hold").id
     if execution.replay.knows_line(step):
         if isinstance(resource, Custom) and step in open_in(execution.replay.kept):
             execution.on_loop(_Recheck(execution, resource, step).begin)

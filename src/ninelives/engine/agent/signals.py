@@ -67,7 +67,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
         found = await step.recorded(codec)
         if found is not None:
             return found.value
-        due_ms = deadline_ms(step.place, timeout) if timeout is not None else None
+        due_ms = deadline_ms(step.position, timeout) if timeout is not None else None
 
         def check(news: News) -> Signal | str | None:
             waiting = [signal for signal in news.signals if signal.name == name]

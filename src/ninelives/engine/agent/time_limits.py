@@ -44,7 +44,7 @@ class Limit:
     def __init__(
         self, execution: Execution, task: BranchTask, seconds: float, reached: Callable[[], object]
     ) -> None:
-        self.place = execution.place(TIMEOUT)
+        self.position = execution.next_position(TIMEOUT)
         self.has_fired = False
         self._execution, self._task, self._seconds, self._reached = execution, task, seconds, reached
         self._watch: asyncio.Task[None] | None = None
@@ -55,9 +55,9 @@ class Limit:
         """Start the limit, or on replay continue as the journal says."""
         execution = self._execution
         execution.limit_begins()
-        found = execution.replay.take(self.place.id)
+        found = execution.replay.take(self.position.id)
         if found is None:
-            watch = self._fire(deadline_ms(self.place, self._seconds))
+            watch = self._fire(deadline_ms(self.position, self._seconds))
         else:
             # At once: until its record is claimed for delivery, the next call's body could start before it.
             self._turn = execution.delivery.claim(found)
@@ -81,7 +81,7 @@ class Limit:
         if self.has_fired or self._is_recorded or self._task.delivered_at == execution.delivery.rests:
             return
         # CRASH: not recorded, and nothing that depends on it either.
-        execution.ride((Kind.WITHDRAWN, self.place.id, write_body(None), (), BUILTIN))
+        execution.ride((Kind.WITHDRAWN, self.position.id, write_body(None), (), BUILTIN))
 
     async def _fire_again(self, found: Recorded, turn: asyncio.Future[None]) -> None:
         await self._execution.delivery.recorded(found, turn)
@@ -101,7 +101,7 @@ class Limit:
         await until(execution, due_ms)
         if execution.sealed is not None:
             return
-        fired = (Kind.RESULT, self.place.id, write_body(None, value=b"true"), (), BUILTIN)
+        fired = (Kind.RESULT, self.position.id, write_body(None, value=b"true"), (), BUILTIN)
         await execution.delivery.settle(execution.durable(execution.write([fired])), is_own=False)
         self._fall_due()
 

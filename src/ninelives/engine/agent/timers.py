@@ -36,7 +36,7 @@ async def sleep(seconds: float) -> None:
         return
     async with Builtin(execution, "sleep") as step:
         if await step.recorded() is None:
-            await _sleep(execution, step, deadline_ms(step.place, seconds))
+            await _sleep(execution, step, deadline_ms(step.position, seconds))
 
 
 @at_home
@@ -90,7 +90,7 @@ async def timeout(seconds: float) -> AsyncIterator[None]:
     except asyncio.CancelledError:
         if limit.has_fired and task.uncancel() <= before:
             raise TimedOut(
-                f"not done within {seconds:g} s", run=execution.run.id, step=limit.place.id
+                f"not done within {seconds:g} s", run=execution.run.id, step=limit.position.id
             ) from None
         raise
     finally:

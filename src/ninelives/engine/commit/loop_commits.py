@@ -16,7 +16,7 @@ from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
 
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 """Maximum time we commit on the loop's own thread before yielding to its timers and sockets (checked after
 each commit, so the current step and commit finish first)."""
 
@@ -44,11 +44,13 @@ class RunCommits(Protocol):
     ) -> asyncio.Future[Verdict]:
         """Submit, and return a future of the verdict."""
 
-    def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
+    def append(self, tail: Tail, draft: Draft, *, is_single: bool) -> Awaitable[Verdict] | None:
         """Submit one record; None when it has been committed already."""
 
-    def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
-        """Submit a run's last commit; None when it has been committed already."""
+    def commit_here(
+        self, tail: Tail, drafts: Sequence[Draft], extras: Extras
+    ) -> Verdict | asyncio.Future[Verdict]:
+        """Submit; return the verdict if the loop is idle, else a future of it."""
 
     def all_answered(self, tail: Tail) -> asyncio.Future[None] | None:
         """Return a future that is done when all tickets so far have a verdict; None if they have one."""
@@ -64,7 +66,7 @@ class LoopCommits:
         # The loop's queue of ready callbacks, if the loop is dedicated to us and exposes it.
         self._ready: Sequence[object] | None = getattr(loop, "_ready", None) if is_dedicated else None
         self._waiting = 0
-        self._looked_at = 0.0
+        self._polled_at = 0.0
 
     @property
     def is_waiting(self) -> bool:
@@ -89,32 +91,34 @@ class LoopCommits:
         tail.barriers = [*(tail.barriers or ()), (tail.sent, waiting)]
         return waiting
 
-    def append(self, tail: Tail, draft: Draft, *, is_alone: bool) -> Awaitable[Verdict] | None:
+    def append(self, tail: Tail, draft: Draft, *, is_single: bool) -> Awaitable[Verdict] | None:
         """Submit one record; None when it has been committed already, on this thread.
 
         A single branch on an otherwise idle loop would only lose time by two thread switches, so it commits
         here. Every few milliseconds it returns an awaitable instead, so that the loop polls its timers and
         sockets.
         """
-        if not is_alone or self._is_busy:
+        if not is_single or self._is_busy:
             return self.start(tail, (draft,))
         verdict = self._judged(tail, self._committer.append(tail, draft))
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
             tail.on_commit((draft,), NOTHING)
         now = self._loop.time()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._polled_at < _POLL_SECONDS:
             return None
-        self._looked_at = now
+        self._polled_at = now
         return _Glance(verdict, self._ready)
 
-    def finish(self, tail: Tail, drafts: Sequence[Draft], extras: Extras) -> asyncio.Future[Verdict] | None:
-        """Submit a run's last commit; None when it has been committed already, on this thread."""
+    def commit_here(
+        self, tail: Tail, drafts: Sequence[Draft], extras: Extras
+    ) -> Verdict | asyncio.Future[Verdict]:
+        """Commit on this thread and return the verdict, if the loop is idle; else return a future of it."""
         if self._is_busy:
             return self.start(tail, drafts, extras)
         verdict = self._judged(tail, self._committer.commit(tail, drafts, extras))
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
             tail.on_commit(drafts, extras)
-        return None
+        return verdict
 
     @property
     def _is_busy(self) -> bool:

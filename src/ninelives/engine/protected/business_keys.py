@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import InvariantViolation, KeyConflict, NotDone, UnknownRun
 from ninelives.core.journal.replay import write_body
 from ninelives.core.journal.settlement import Standing, StartBody, read_start, standing
@@ -61,7 +61,7 @@ class RunKeys:
 async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitable[Ended | None]]) -> object:
     """Return the outcome of a keyed action: a result shared under the key, or that of its own body."""
     key = _key(act)
-    async with _alone(act) as keys:
+    async with _holding_key(act) as keys:
         if not act.effect.resumable:
             act.standing = keys.open.get(key, act.standing)
             await _regain(act)
@@ -79,7 +79,7 @@ async def settle_start(act: ProtectedCall) -> Ended | None:
     """Settle an open start under the key it was made with, if any; None if it did not happen."""
     if act.key is None:
         return await _settled(act)
-    async with _alone(act) as keys:
+    async with _holding_key(act) as keys:
         await _regain(act)
         ended = await _settled(act)
         keys.open[act.key] = act.standing if ended is None or ended.error is not None else Standing()
@@ -94,7 +94,7 @@ async def _settled(act: ProtectedCall) -> Ended | None:
 
 
 @asynccontextmanager
-async def _alone(act: ProtectedCall) -> AsyncIterator[RunKeys]:
+async def _holding_key(act: ProtectedCall) -> AsyncIterator[RunKeys]:
     """Hold the action's key exclusively among the branches of the run; wait until it is free."""
     execution, key = act.execution, _key(act)
     keys = execution.part(RunKeys)
@@ -116,10 +116,10 @@ async def reserves(act: ProtectedCall) -> tuple[KeyOp, ...]:
     if act.key is None:
         return ()
     effect = act.effect
-    asked = act.asked if effect.identity is None else effect.identity(act.args, act.kwargs)
+    fingerprint = act.fingerprint if effect.identity is None else effect.identity(act.args, act.kwargs)
     window_ms = None if effect.window_ms is None else effect.window_ms + await _set_forward_ms(act)
     name, aliases = act.step.name, act.step.aliases
-    return (ReserveKey(act.key, name, asked.digest, effect.resumable, window_ms, aliases),)
+    return (ReserveKey(act.key, name, fingerprint.digest, effect.resumable, window_ms, aliases),)
 
 
 async def _set_forward_ms(act: ProtectedCall) -> int:
@@ -132,7 +132,7 @@ async def _set_forward_ms(act: ProtectedCall) -> int:
         return 0
     now_ms, steady_ms = execution.lease.since
     store_ms = await act.patiently(lambda: execution.call_store(lambda store: store.read_clock()))
-    passed_ms = witness(execution.clock)[1] - steady_ms
+    passed_ms = boot_reading(execution.clock)[1] - steady_ms
     set_ms = store_ms - now_ms - passed_ms
     return set_ms if set_ms > _CLOCKS_DIFFER_MS else 0
 
@@ -148,15 +148,15 @@ async def learn_generation(act: ProtectedCall, verdict: Verdict) -> None:
     The verdict carries the key's row, unless the reply to a first try was lost and the retry found the
     commit applied; then the row is read.
     """
-    if isinstance(act.place, KeyedPosition):
+    if isinstance(act.position, KeyedPosition):
         known = verdict.key if verdict.key is not None else await _read(act)
-        act.place.generation = known.generation
+        act.position.generation = known.generation
 
 
 async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
     """Handle a refused reservation: copy, take over or wait; return None when the caller may try again."""
     if isinstance(verdict.error, KeyConflict):
-        verdict.error.step = act.place.id
+        verdict.error.step = act.position.id
         return Ended(error=verdict.error)
     known = verdict.key
     if known is None:
@@ -198,7 +198,7 @@ async def _copied(act: ProtectedCall, known: Key) -> Ended:
         name = known.blobs[0]
         found = await act.patiently(lambda: act.execution.call_store(lambda store: store.get_blobs([name])))
         data = found[name]
-    await decoded(act.execution, act.place.id, reader(act.step), data)
+    await decoded(act.execution, act.position.id, reader(act.step), data)
     return Ended(data)
 
 
@@ -211,8 +211,8 @@ async def _regain(act: ProtectedCall) -> None:
     if act.standing.start is None:
         return
     known = await _read(act)
-    if isinstance(act.place, KeyedPosition):
-        act.place.generation = known.generation
+    if isinstance(act.position, KeyedPosition):
+        act.position.generation = known.generation
     if known.state is KeyState.ORPHANED:
         await _take_over(act, known)
     elif known.run != act.execution.run.id or known.state not in _OURS:
@@ -225,7 +225,7 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
     start, doubt = act.standing.start, act.standing.doubt
     ended = known.state is KeyState.ORPHANED
     if start is None or doubt is None or known.run != act.execution.run.id:
-        boot, boot_ms = witness(act.execution.clock)
+        boot, boot_ms = boot_reading(act.execution.clock)
         found = await _standing_of(act, known)
         start = start or replace(
             found.start or StartBody(l=act.effect.limit_ms, b=act.step.is_async), n=act.standing.next
@@ -240,8 +240,8 @@ async def _take_over(act: ProtectedCall, known: Key) -> None:
         )
     adopts = (AdoptKey(known.key),) if ended else ()
     verdict = await act.record(Kind.DOUBT, adopts, **doubt_inbox.known(start, doubt))
-    if verdict.outcome is Outcome.COMMITTED and isinstance(act.place, KeyedPosition):
-        act.place.generation = known.generation
+    if verdict.outcome is Outcome.COMMITTED and isinstance(act.position, KeyedPosition):
+        act.position.generation = known.generation
 
 
 async def _standing_of(act: ProtectedCall, known: Key) -> Standing:
@@ -260,23 +260,23 @@ async def _standing_of(act: ProtectedCall, known: Key) -> Standing:
 async def _wait(act: ProtectedCall, known: Key) -> None:
     """Wait until the key is settled or free."""
     execution, key = act.execution, known.key
-    waiting = (Kind.WAITING, act.place.id, write_body(act.asked))
+    waiting = (Kind.WAITING, act.position.id, write_body(act.fingerprint))
     asks = Extras(keys=(WaitKey(key),))
-    asked_at = execution.latest.news
+    known_news = execution.latest.news
     await act.write([waiting], asks)
     # CRASH: the wait is recorded and its waiter in memory is gone: the next worker requests the key again.
     if act.is_cancelled:
         raise asyncio.CancelledError
 
     async def check(news: News) -> bool | None:
-        nonlocal asked_at
+        nonlocal known_news
         rows = await execution.call_store(lambda store: store.read_keys([key]))
         if not dedup.is_held(rows.get(key), execution.run.id):
             return True
-        if news.run.news != asked_at:
+        if news.run.news != known_news:
             # The news may have been about this key, and another run holds it again. The store notifies a
             # waiter once, so we register again. If the key is free by now, the store reports that at once.
-            asked_at = news.run.news
+            known_news = news.run.news
             await execution.durable(execution.write([waiting], asks))
         return None
 
@@ -286,7 +286,7 @@ async def _wait(act: ProtectedCall, known: Key) -> None:
 
 async def _attempt(act: ProtectedCall) -> Ended | None:
     """Run the body of a resumable action under its key."""
-    execution, place = act.execution, act.place
+    execution, position = act.execution, act.position
     if execution.phase is not OPEN:
         await turn_away(execution)
     asks = extras(await reserves(act))
@@ -304,7 +304,9 @@ async def _attempt(act: ProtectedCall) -> Ended | None:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
     except asyncio.CancelledError:
         if execution.sealed is None:
-            execution.write([resumable.withdrawn(place, act.asked, act.step.kind)], extras(act.passes()))
+            execution.write(
+                [resumable.withdrawn(position, act.fingerprint, act.step.kind)], extras(act.passes())
+            )
         raise
     return ended
 
@@ -315,8 +317,8 @@ async def _ended(act: ProtectedCall, frame: Frame) -> Ended:
         data = act.step.codec.round(await resumable.attempt(act.execution, act.step, frame, act.body))[0]
         ended = Ended(data, keys=act.settles(data))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-        failed = resumable.named(error, act.execution, act.place)
+        failed = resumable.named(error, act.execution, act.position)
         ended = Ended(error=failed, keys=act.releases() if isinstance(error, NotDone) else act.passes())
     if output is not None:
-        output.settle(act.place.id, stands=ended.error is None)
+        output.settle(act.position.id, stands=ended.error is None)
     return ended

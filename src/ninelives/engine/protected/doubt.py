@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import InvariantViolation, NotDone, NotSerializable
 from ninelives.core.journal.settlement import Happened, NotHappened, Ruling, StartBody, Unknown, ripe_ms, rule
 from ninelives.core.model.run import Kind
@@ -84,7 +84,7 @@ async def _doubt(
 ) -> None:
     """Record that a start is in doubt, with everything needed to settle it."""
     start = act.standing.start or StartBody()
-    boot, boot_ms = witness(act.execution.clock)
+    boot, boot_ms = boot_reading(act.execution.clock)
     await act.record(
         Kind.DOUBT,
         act.doubts(),
@@ -187,7 +187,7 @@ def _death(session: Session | None, start: StartBody) -> str:
 
 async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: int | None) -> Ended | None:
     """Call the probe and apply the settlement rules to its answer."""
-    now_ms, asked_ms = clocks(act, doubt)
+    now_ms, judged_ms = clocks(act, doubt)
     give_up_ms = doubt.t + start.l + act.effect.settle_after_ms
     answer: object = Unknown("" if doubt.lost else "it declares no verify=")
     if doubt.lost or act.effect.verify is None:
@@ -195,8 +195,8 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
     else:
         answer = await ask_probe(act)
         patience_ms = (give_up_ms if ripe is None else ripe) + int(PROBE_SECONDS * 1000)
-        fails = isinstance(answer, Exception) and asked_ms < patience_ms
-        ruling = Ruling.WAIT if fails else rule(answer, asked_ms, ripe, give_up_ms)
+        fails = isinstance(answer, Exception) and judged_ms < patience_ms
+        ruling = Ruling.WAIT if fails else rule(answer, judged_ms, ripe, give_up_ms)
     if ruling is Ruling.HAPPENED and isinstance(answer, Happened):
         return await _happened(act, start, doubt, answer.result)
     if ruling is Ruling.VOID and start.n + 1 < MOST_STARTS:
@@ -208,11 +208,11 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
         return await escalate(act, start, doubt, said)
     if ruling is Ruling.PERSON:
         return await escalate(act, start, doubt, said_by(answer))
-    too_early = ripe is not None and asked_ms < ripe and not isinstance(answer, Exception)
-    due_ms = ripe if ripe is not None and too_early else next_check_ms(asked_ms, doubt.t)
+    too_early = ripe is not None and judged_ms < ripe and not isinstance(answer, Exception)
+    due_ms = ripe if ripe is not None and too_early else next_check_ms(judged_ms, doubt.t)
     if not doubt.over:  # at any moment its process may prove to be gone, or its effect may become visible
-        due_ms = min(due_ms, next_check_ms(asked_ms, doubt.t))
-    await rest(act, due_ms + now_ms - asked_ms, "what became of it")
+        due_ms = min(due_ms, next_check_ms(judged_ms, doubt.t))
+    await rest(act, due_ms + now_ms - judged_ms, "what became of it")
     return None
 
 
@@ -233,7 +233,7 @@ async def _happened(act: ProtectedCall, start: StartBody, doubt: StartBody, resu
 async def ask_probe(act: ProtectedCall) -> object:
     """Call the probe; return its answer, a retryable error as it is, any other error as an Unknown."""
     context = copy_context()
-    context.run(FRAME.set, Frame(act.place, act.asked))
+    context.run(FRAME.set, Frame(act.position, act.fingerprint))
     context.run(IN_ITS_OWN.set, True)
     asking = asyncio.Task(_verify(act), loop=act.execution.loop, context=context)
     try:
@@ -257,7 +257,7 @@ async def ask_probe(act: ProtectedCall) -> object:
 
 async def _verify(act: ProtectedCall) -> object:
     verify: Any = act.effect.verify
-    kwargs = act.kwargs | ({"key": act.place.key()} if _takes_key(verify) else {})
+    kwargs = act.kwargs | ({"key": act.position.key()} if _takes_key(verify) else {})
     return await callbacks.call("verify", verify, *act.args, **kwargs)
 
 

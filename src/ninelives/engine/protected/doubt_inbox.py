@@ -13,16 +13,16 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import Corrupt, Divergence, InDoubt, NotSerializable
 from ninelives.core.journal.answers import (
     MAY_ACT,
     STARTED_BY,
-    Asked,
+    ItemBody,
     Says,
     item_id,
     read_answer,
-    write_asked,
+    write_item_body,
     write_taken,
 )
 from ninelives.core.journal.settlement import StartBody, advance, believed_ms, read_body_of_start
@@ -58,14 +58,14 @@ async def escalate(
             error=InDoubt(
                 f"{name} may or may not have happened: {why}",
                 run=execution.run.id,
-                step=act.place.id,
+                step=act.position.id,
                 remedy="Find out what happened before you do anything that rests on it",
             ),
             before=before,
         )
     item = _item(act, start, doubt, said)
-    asked = replace(doubt, i=item.id, g="")
-    await act.record(Kind.DOUBT, act.doubts(), (item,), before, **known(start, asked))
+    escalated = replace(doubt, i=item.id, g="")
+    await act.record(Kind.DOUBT, act.doubts(), (item,), before, **known(start, escalated))
     return None
 
 
@@ -82,20 +82,25 @@ def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> 
     what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY if act.is_wanted else _LEFT_REMEDY
     if doubt.lost:
         what, remedy = f"What did {act.step.name} give? It happened. {doubt.why}", _RESULT_REMEDY
-    body = write_asked(
-        Asked(
+    body = write_item_body(
+        ItemBody(
             what=what[:1000],
             remedy=remedy,
-            arguments=_ARGUMENTS(act.asked.arguments),
-            key=act.place.key(),
+            arguments=_ARGUMENTS(act.fingerprint.arguments),
+            key=act.position.key(),
             schema=schema_for(act.step.codec),
             evidence={name: text for name, text in evidence.items() if text},
             happened=doubt.lost,
         )
     )
-    which = (act.execution.turn, act.place.id, start.n, doubt.t, doubt.i, said)
-    asked = item_id(act.execution.run.id, *which)
-    return NewItem(id=asked, kind=ItemKind.DOUBT, step=act.place.id, digest=digest(body)[:16], body=body)
+    which = (act.execution.turn, act.position.id, start.n, doubt.t, doubt.i, said)
+    return NewItem(
+        id=item_id(act.execution.run.id, *which),
+        kind=ItemKind.DOUBT,
+        step=act.position.id,
+        digest=digest(body)[:16],
+        body=body,
+    )
 
 
 async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | None) -> Ended | None:
@@ -113,7 +118,7 @@ async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | Non
     if not isinstance(item, Item):
         return None
     if item.state is ItemState.CLOSED:  # closed when the run ended; the run continues now
-        return await escalate(act, start, doubt, "nobody had answered when the run ended")
+        return await escalate(act, start, doubt, "no person had answered when the run ended")
     return await _take(act, start, doubt, item, ripe)
 
 
@@ -121,7 +126,7 @@ async def _take(
     act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, ripe: int | None
 ) -> Ended | None:
     answer = read_answer(item)
-    taken = (Kind.ANSWER, act.place.id, write_taken(item))
+    taken = (Kind.ANSWER, act.position.id, write_taken(item))
     if answer.says is Says.HAPPENED:
         data = b"null" if answer.value is UNSET else bytes(answer.value)
         try:
@@ -137,12 +142,12 @@ async def _take(
     if doubt.lost:
         said = f"{item.by} says that it did not happen; but it did"
         return await escalate(act, start, doubt, said, (taken,))
-    now_ms, asked_ms = clocks(act, doubt)
+    now_ms, judged_ms = clocks(act, doubt)
     at_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
-    if asked_ms < at_ms:
+    if judged_ms < at_ms:
         # A person has checked; but an effect that may still land could prove the answer wrong.
-        due_ms = at_ms if ripe is not None else next_check_ms(asked_ms, doubt.t)
-        await rest(act, due_ms + now_ms - asked_ms, "it may still land")
+        due_ms = at_ms if ripe is not None else next_check_ms(judged_ms, doubt.t)
+        await rest(act, due_ms + now_ms - judged_ms, "it may still land")
         return None
     why = f"{item.by} says that it did not happen"
     await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, before=(taken,))
@@ -158,7 +163,7 @@ def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item
         f"{act.step.name} may or may not have happened, and {item.by} gave it up"
         + (f", saying: {note}" if note else ""),
         run=act.execution.run.id,
-        step=act.place.id,
+        step=act.position.id,
     )
     return Ended(error=error, before=(taken, draft))
 
@@ -182,7 +187,7 @@ def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
 def clocks(act: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
     """Return the store's time, and the time by which the doubt is judged (see `believed_ms`)."""
     now_ms = act.execution.store.now_ms()
-    return now_ms, believed_ms(doubt, now_ms, *witness(act.execution.clock))
+    return now_ms, believed_ms(doubt, now_ms, *boot_reading(act.execution.clock))
 
 
 def moment(ms: int) -> str:

@@ -29,14 +29,14 @@ async def offer(act: ProtectedCall) -> Ended | None:
 
 
 def _done(act: ProtectedCall) -> tuple[Origin, Done] | None:
-    replay, asked = act.execution.replay, act.asked.digest.hex()
+    replay, digest = act.execution.replay, act.fingerprint.digest.hex()
     for _, origin in reversed(replay.passage.origins if replay.passage is not None else []):
-        done = origin.done.get(act.place.id)
-        if done is not None and done.f == asked:
-            replay.ids.add(act.place.id)
+        done = origin.done.get(act.position.id)
+        if done is not None and done.f == digest:
+            replay.ids.add(act.position.id)
             return origin, done
         for step, done in origin.done.items():
-            if done.f == asked and step not in replay.ids and _is_named(act, step):
+            if done.f == digest and step not in replay.ids and _is_named(act, step):
                 act.natural.adopt(step)
                 replay.ids.add(step)
                 return origin, done
@@ -53,7 +53,7 @@ async def _ask(act: ProtectedCall, origin: Origin) -> str:
         f"take its result ({_REUSE}), or do it once more ({_REPEAT})?"
     )
     # A separate branch: on replay this question is not asked, and the agent's questions keep their positions.
-    token = BRANCH.set(Branch(f"fork/{act.place.id}"))
+    token = BRANCH.set(Branch(f"fork/{act.position.id}"))
     try:
         return await question.ask(what, options=[_REUSE, _REPEAT])
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ninelives.core.clock import Clock, witness
+from ninelives.core.clock import Clock, boot_reading
 from ninelives.core.journal.settlement import StartBody
 from ninelives.core.model.session import Fate, Session
 from ninelives.engine.context import WatchedFrame
@@ -44,7 +44,7 @@ def fate_of(session: Session | None, start: StartBody, clock: Clock) -> tuple[Fa
     """
     if session is None or session.fate is Fate.LIVES:
         return (Fate.UNKNOWN if session is None else Fate.LIVES), start.b
-    is_of_this_boot = start.boot == witness(clock)[0]
+    is_of_this_boot = start.boot == boot_reading(clock)[0]
     if not is_of_this_boot or session.host != host() or session.host == machine():
         is_process_only = session.fate is Fate.GONE and not session.keeper and is_of_this_boot
         return (Fate.UNKNOWN, True) if is_process_only else (session.fate, start.b)

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from ninelives.core.clock import witness
+from ninelives.core.clock import boot_reading
 from ninelives.core.errors import UsageError
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, write_body
@@ -67,9 +67,9 @@ def _refuse_inside(execution: Execution, step: Step) -> None:
         resumable.stop_if_done(execution, step)
         what = "non-resumable" if step.effect is not None and not step.effect.resumable else "keyed"
         raise UsageError(
-            f"{step.name} is a {what} action, called inside step {frame.place.name}",
+            f"{step.name} is a {what} action, called inside step {frame.position.name}",
             run=execution.run.id,
-            step=frame.place.id,
+            step=frame.position.id,
             remedy="Call it from the agent itself: inside a step it could be repeated unseen",
         )
 
@@ -88,8 +88,8 @@ async def perform(
         return await _outcome(act)
     except asyncio.CancelledError:
         if act.is_waiting:  # the key may be free on replay: the record makes it wait for the cancellation
-            execution.note(Kind.WITHDRAWN, act.place.id, write_body(act.asked), Facts(step.kind))
-        refuse_foreign_timer(act.branch, act.place)
+            execution.note(Kind.WITHDRAWN, act.position.id, write_body(act.fingerprint), Facts(step.kind))
+        refuse_foreign_timer(act.branch, act.position)
         raise
     finally:
         if act.branch is not None:
@@ -102,7 +102,7 @@ async def _outcome(act: ProtectedCall) -> Any:
     if act.given is not None:
         identity.take_id(execution, act.natural, step)
     start: Start | None = None
-    if execution.may_know(act.place.id):
+    if execution.may_know(act.position.id):
         found = await identity.find(_asking(act))
         if isinstance(found, Recorded):
             return await deliver(execution, found, reader(step), step=step, held=act)
@@ -113,10 +113,12 @@ async def _outcome(act: ProtectedCall) -> Any:
     await execution.barrier()
     if start is not None and start.is_open and start.key != (act.key or ""):
         return await _under_old_key(act, start, act.key)
-    if not execution.replay.starts(act.place.id):  # an earlier start must be settled, even on a lossy store
+    if not execution.replay.starts(act.position.id):  # an earlier start is settled even on a lossy store
         _refuse_lossy(act)
     if step.approval is not None:
-        await approval.obtain(execution, step, act.asked, act.place, act.args, act.kwargs, act.place.key())
+        await approval.obtain(
+            execution, step, act.fingerprint, act.position, act.args, act.kwargs, act.position.key()
+        )
     return await _carry_out(act)
 
 
@@ -135,7 +137,7 @@ def _asking(act: ProtectedCall) -> StepLookup:
     return StepLookup(
         act.execution,
         act.natural,
-        act.asked,
+        act.fingerprint,
         where=lambda: asks(act.step),
         aliases=act.step.aliases,
         is_effect=True,
@@ -154,7 +156,7 @@ async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> A
     if act.effect.resumable:
         if start.key:
             return await business_keys.carry_out(act, _start)
-        return await resumable.execute(act.execution, act.step, act.asked, act.place, act.body)
+        return await resumable.execute(act.execution, act.step, act.fingerprint, act.position, act.body)
     act.recall()
     ended = await business_keys.settle_start(act)
     if ended is not None:
@@ -170,7 +172,7 @@ def _refuse_lossy(act: ProtectedCall) -> None:
         raise UsageError(
             f"a non-resumable action is not started on a store that may lose its intent: {why}",
             run=act.execution.run.id,
-            step=act.place.id,
+            step=act.position.id,
             remedy="Correct the server's settings, or declare it resumable if repeating it does no harm",
         )
 
@@ -194,7 +196,7 @@ async def _start(act: ProtectedCall) -> Ended | None:
     await _pause(act)
     _refuse_lossy(act)
     number, effect = act.standing.next, act.effect
-    boot, boot_ms = witness(act.execution.clock)
+    boot, boot_ms = boot_reading(act.execution.clock)
     verdict = await act.record(
         Kind.INTENT,
         await business_keys.reserves(act),
@@ -224,7 +226,7 @@ async def _withdraw(act: ProtectedCall, number: int) -> None:
     """Void a start whose body has not begun: the run's code has cancelled it."""
     voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
     await act.write(
-        [voided, resumable.withdrawn(act.place, act.asked, act.step.kind)],
+        [voided, resumable.withdrawn(act.position, act.fingerprint, act.step.kind)],
         business_keys.extras(act.releases()),
     )
     raise asyncio.CancelledError
@@ -241,7 +243,7 @@ async def _pause(act: ProtectedCall) -> None:
 
 async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
     """Run the body until it ends or its time limit is over; the task is not done if it still runs."""
-    execution, place = act.execution, act.place
+    execution, position = act.execution, act.position
     if execution.clock.boot_ms() >= execution.lease.until_ms:
         await act.patiently(execution.require_lease)
     frame = act.begin()
@@ -249,7 +251,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
     context = copy_context()
     context.run(FRAME.set, frame)
     if execution.output is not None:
-        execution.output.begin(place.id)
+        execution.output.begin(position.id)
     deadline = execution.loop.time() + act.effect.limit_ms / 1000
     enter_body(act.branch, execution)
     running = asyncio.Task(_contained(act), loop=execution.loop, context=context)
@@ -268,7 +270,7 @@ async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
         frame.is_over = True
         leave_body(act.branch)
     if execution.output is not None:
-        execution.output.settle(place.id, stands=_gave_value(running))
+        execution.output.settle(position.id, stands=_gave_value(running))
     return running
 
 
@@ -288,7 +290,7 @@ async def _contained(act: ProtectedCall) -> Any:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RuntimeError("the body ended in CancelledError, and nobody had cancelled it") from error
+        raise RuntimeError("the body ended in CancelledError, and no code cancelled it") from error
     except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
         raise RuntimeError(f"the body raised {error!r}") from error
 

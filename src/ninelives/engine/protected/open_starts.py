@@ -79,7 +79,7 @@ def _act(execution: Execution, start: Start) -> ProtectedCall:
     act = ProtectedCall(execution, step, step.effect, (), {}, _never)  # type: ignore[arg-type]  # it is not resumable
     act.is_wanted = False
     act.natural.adopt(start.step)
-    act.asked = Fingerprint(bytes.fromhex(start.body.f), _shown(start), dict(start.body.a))
+    act.fingerprint = Fingerprint(bytes.fromhex(start.body.f), _shown(start), dict(start.body.a))
     act.use_key(start.key or None)
     return act
 

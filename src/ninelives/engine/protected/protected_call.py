@@ -42,9 +42,9 @@ class KeyedPosition(StepPosition):
 
     __slots__ = ("business", "generation")
 
-    def __init__(self, act_key: str, place: StepPosition) -> None:
-        self.execution, self.branch, self.name = execution_of(place), place.branch, place.name
-        self.number, self.id = place.number, place.id
+    def __init__(self, act_key: str, position: StepPosition) -> None:
+        self.execution, self.branch, self.name = execution_of(position), position.branch, position.name
+        self.number, self.id = position.number, position.id
         self.business, self.generation = act_key, 0
 
     def key(self) -> str:
@@ -79,11 +79,11 @@ class ProtectedCall:
     ) -> None:
         self.execution, self.step, self.effect = execution, step, effect
         self.args, self.kwargs, self.body = args, kwargs, body
-        self.asked = step.fingerprint(args, kwargs)
+        self.fingerprint = step.fingerprint(args, kwargs)
         self.key = effect.key(args, kwargs) if effect.key is not None else None
         self.given = step.given(args, kwargs) if step.given is not None else None
         self.natural = StepPosition(execution, BRANCH.get(), step.name, self.given)
-        self.place = self.natural
+        self.position = self.natural
         self.use_key(self.key)
         self.standing = Standing()
         self.late: asyncio.Task[Any] | None = None
@@ -99,11 +99,11 @@ class ProtectedCall:
     def use_key(self, key: str | None) -> None:
         """Use a business key or, with None, the key of the position."""
         self.key = key
-        self.place = self.natural if key is None else KeyedPosition(key, self.natural)
+        self.position = self.natural if key is None else KeyedPosition(key, self.natural)
 
     def recall(self) -> None:
         """Read the standing of the action from the records of earlier executions."""
-        records = self.execution.replay.starts(self.place.id)
+        records = self.execution.replay.starts(self.position.id)
         if records:
             self.standing = standing(records)
 
@@ -137,18 +137,21 @@ class ProtectedCall:
     async def write(self, drafts: Sequence[Draft], extras: Extras) -> Verdict:
         """Write records and wait until they are durable, or refused."""
         await self.execution.require_open()
-        written = self.execution.write(drafts, extras)
+        written = self.execution.commit_here(drafts, extras)
+        if isinstance(written, Verdict):
+            await self.execution.require_open()  # a refusal may have sealed it
+            return written
         return await self.patiently(lambda: self.execution.durable(asyncio.shield(written)))
 
     def draft(self, kind: Kind, **known: Any) -> Draft:
         """Return a record of a start."""
-        body = write_start(self.asked, k=self.key or "", **known)
-        return (kind, self.place.id, body, (), Facts(self.step.kind))
+        body = write_start(self.fingerprint, k=self.key or "", **known)
+        return (kind, self.position.id, body, (), Facts(self.step.kind))
 
     def begin(self) -> WatchedFrame:
         """Create the frame of a body that begins now."""
         began_ms = self.execution.clock.boot_ms()
-        self.frame = frame = WatchedFrame(self.place, self.asked, self.step.kind, began_ms)
+        self.frame = frame = WatchedFrame(self.position, self.fingerprint, self.step.kind, began_ms)
         frame.at = self.execution.loop.time()
         return frame
 
@@ -185,7 +188,7 @@ class ProtectedCall:
             await self.execution.delivery.settle(self._written(drafts, extras))
         except asyncio.CancelledError:
             # The outcome stands; a record after it says that the code got a cancellation instead.
-            self.execution.note(Kind.WITHDRAWN, self.place.id, write_body(self.asked), self._facts())
+            self.execution.note(Kind.WITHDRAWN, self.position.id, write_body(self.fingerprint), self._facts())
             raise
         self.execution.counts.executed += 1
         if error is not None:
@@ -204,14 +207,14 @@ class ProtectedCall:
         if ended.error is not None:
             error = same_error(ended.error, self.step.raises)
             encoded = encode_error(error, raises=self.step.raises)
-            body = write_body(self.asked, error=encoded, attempts=self._failures)
-            failure: Draft = (Kind.FAILURE, self.place.id, body, (), self._facts(error))
+            body = write_body(self.fingerprint, error=encoded, attempts=self._failures)
+            failure: Draft = (Kind.FAILURE, self.position.id, body, (), self._facts(error))
             return [*ended.before, failure], Extras(keys=ended.keys, closes=ended.closes), error
-        body = write_body(self.asked, value=ended.data, attempts=self._failures)
+        body = write_body(self.fingerprint, value=ended.data, attempts=self._failures)
         large = len(ended.data) > INLINE_BYTES
         shares = any(isinstance(op, SettleKey) for op in ended.keys)
         spilled = [ended.data] if large and shares else []
-        result: Draft = (Kind.RESULT, self.place.id, body, spilled, self._facts())
+        result: Draft = (Kind.RESULT, self.position.id, body, spilled, self._facts())
         return [*ended.before, result], Extras(keys=ended.keys, closes=ended.closes), None
 
     @property

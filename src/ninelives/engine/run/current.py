@@ -63,7 +63,7 @@ def require_agent(what: str, remedy: str | None = None) -> Execution:
         raise UsageError(
             f"{what} is for the agent, not for a step",
             run=execution.run.id,
-            step=frame.place.id,
+            step=frame.position.id,
             remedy=remedy,
         )
     return execution

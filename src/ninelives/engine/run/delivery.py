@@ -161,8 +161,8 @@ class Delivery:
         With a single branch, its own outcome is delivered at once.
         """
         slot.is_ready = True
-        is_alone = is_own and self._execution.has_one_branch and self.slots[0] is slot
-        if is_alone and not self._replay.left and not self.has_recorded:
+        is_single = is_own and self._execution.has_one_branch and self.slots[0] is slot
+        if is_single and not self._replay.left and not self.has_recorded:
             self.slots.popleft()
             return
         self.check_soon()
@@ -353,12 +353,12 @@ class Delivery:
 
     def _is_early(self) -> bool:
         """Return whether code that waits for a timer may still claim an outcome recorded earlier."""
-        asked = min((seq for seq, _, turn in self.due if not turn.done()), default=None)
+        awaited = min((seq for seq, _, turn in self.due if not turn.done()), default=None)
         earliest = self._replay.earliest()
-        if earliest is None or (asked is not None and asked < earliest.seq) or not self.has_foreign():
+        if earliest is None or (awaited is not None and awaited < earliest.seq) or not self.has_foreign():
             return False
         while (earliest := self._replay.earliest()) is not None:
-            if asked is not None and asked < earliest.seq:
+            if awaited is not None and awaited < earliest.seq:
                 return False
             now = self._loop.time()
             if self._patience is None or self._patience[0] != earliest.seq:

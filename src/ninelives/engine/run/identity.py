@@ -57,38 +57,38 @@ async def find(asking: StepLookup) -> Claimed | None:
 
     The position takes over the id of the record found. Never returns when a divergence stops the run.
     """
-    execution, place = execution_of(asking), asking.place
+    execution, position = execution_of(asking), asking.position
     claims = execution.claims
     found = claims.by_position(asking.call)
     if found is None and (is_unsettled(execution) or claims.earliest_match(asking.call) is not None):
-        asking.look_up_where()
+        asking.keep_where()
         try:
             found = await execution.delivery.seek(asking)
         except asyncio.CancelledError:
             # A race's loser whose call has moved must not count as an effect that was passed over.
             claims.take_cancelled(asking.call)
-            unshared(place, claims)  # its withdrawal is recorded under an id without other records
+            unshared(position, claims)  # its withdrawal is recorded under an id without other records
             raise
         if found is not None:
-            execution.moved.append((found.step, place.id))
+            execution.moved.append((found.step, position.id))
     if found is None:
         await _refuse_change(asking, claims)
-        unshared(place, claims)
+        unshared(position, claims)
         return None
-    place.adopt(found.step)
+    position.adopt(found.step)
     if isinstance(found, Start) and found.is_open and Care.of_start(found) > asking.care:
         execution.seal(lookup.weaker(asking, found))
         await execution.forever()
     if isinstance(found, Start) and is_unsettled(execution):
-        asking.look_up_where()
+        asking.keep_where()
         await asking.begin(partial(execution.delivery.begin, asking))
     return found
 
 
-def unshared(place: StepPosition, claims: RecordClaims) -> None:
+def unshared(position: StepPosition, claims: RecordClaims) -> None:
     """Give a fresh call an id without records: two calls never share an id, or a key."""
-    if place.id in claims.ids:
-        place.move_aside(claims.ids)
+    if position.id in claims.ids:
+        position.move_aside(claims.ids)
 
 
 async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
@@ -98,19 +98,19 @@ async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
     deterministic.
     """
     execution = execution_of(asking)
-    found = next((at for place in asking.call.positions if (at := claims.at(place)) is not None), None)
-    if found is None or asking.asked is None or asking.call.is_effect:
+    found = next((at for position in asking.call.positions if (at := claims.at(position)) is not None), None)
+    if found is None or asking.fingerprint is None or asking.call.is_effect:
         return
     if await is_same_code(execution):
         execution.seal(lookup.changed(asking, found))
         await execution.forever()
-    execution.asked_again.append(found.step)
+    execution.called_differently.append(found.step)
     LOGGER.warning(
         "run %r: %s is asked again, since the code at %s asks with other arguments than were recorded: %s",
         execution.run.id,
         step_text(found.step),
         asking.where(),
-        "; ".join(differences(found.body.a, asking.asked.preview())),
+        "; ".join(differences(found.body.a, asking.fingerprint.preview())),
     )
 
 
@@ -137,15 +137,15 @@ class GivenIds(set[str]):
         super().__init__()
 
 
-def take_id(execution: Execution, place: StepPosition, step: Step) -> None:
+def take_id(execution: Execution, position: StepPosition, step: Step) -> None:
     """Note the `id=` of a call. Raises UsageError when another call of this turn has the same."""
     given = execution.part(GivenIds)
-    if place.id in given:
+    if position.id in given:
         raise UsageError(
-            f"two calls of {place.name} have one id, {place.branch.removeprefix(ID_MARK)!r}: "
+            f"two calls of {position.name} have one id, {position.branch.removeprefix(ID_MARK)!r}: "
             f"the second is at {asks(step)}",
             run=execution.run.id,
-            step=place.id,
+            step=position.id,
             remedy="Give id= what is different for each call, such as the id of the tool call",
         )
-    given.add(place.id)
+    given.add(position.id)

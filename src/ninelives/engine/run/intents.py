@@ -41,8 +41,10 @@ class Intents:
         while started and (started[0].is_over or now - started[0].at >= INTENT_SECONDS):
             frame = started.popleft()
             if not frame.is_over:
-                place = frame.place
-                place.execution.note(Kind.INTENT, place.id, write_body(frame.asked), Facts(frame.kind))
+                position = frame.position
+                position.execution.note(
+                    Kind.INTENT, position.id, write_body(frame.fingerprint), Facts(frame.kind)
+                )
         self._is_set = bool(started)
         if started:
             delay = started[0].at + INTENT_SECONDS - now

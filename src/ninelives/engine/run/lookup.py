@@ -71,13 +71,13 @@ class StepLookup:
     continue.
     """
 
-    __slots__ = ("asked", "begin", "call", "care", "execution", "place", "where")
+    __slots__ = ("begin", "call", "care", "execution", "fingerprint", "position", "where")
 
     def __init__(
         self,
         execution: Running,
-        place: StepPosition,
-        asked: Fingerprint | None,
+        position: StepPosition,
+        fingerprint: Fingerprint | None,
         *,
         where: Callable[[], str],
         aliases: tuple[str, ...] = (),
@@ -87,18 +87,18 @@ class StepLookup:
         care: Care = Care.NONE,
         begin: Begin | None = None,
     ) -> None:
-        self.execution, self.place, self.asked, self.where = execution, place, asked, where
+        self.execution, self.position, self.fingerprint, self.where = execution, position, fingerprint, where
         self.care, self.begin = care, begin or _begin
         self.call = StepCall(
-            positions=(place.id, *(place.id_under(alias) for alias in aliases)),
-            names=(place.name, *aliases),
-            f=asked.digest.hex() if asked is not None else "",
+            positions=(position.id, *(position.id_under(alias) for alias in aliases)),
+            names=(position.name, *aliases),
+            f=fingerprint.digest.hex() if fingerprint is not None else "",
             given=given,
             child=child,
             is_effect=is_effect,
         )
 
-    def look_up_where(self) -> None:
+    def keep_where(self) -> None:
         """Read the call site while it is on the stack: an effect may be refused later, while it waits."""
         if self.call.is_effect:
             where = self.where()
@@ -180,21 +180,21 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 def refuse(asking: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, because a recorded effect was passed over."""
     claims = asking.execution.claims
-    for place in asking.call.positions:
-        found = claims.at(place)
+    for position in asking.call.positions:
+        found = claims.at(position)
         if found is not None and is_effect(found) and found.body.f != asking.call.f:
             asking.execution.seal(changed(asking, found))
             return
-    asking.execution.seal(not_asked_for(asking, missed))
+    asking.execution.seal(not_claimed(asking, missed))
 
 
 def changed(asking: StepLookup, found: Claimed) -> Divergence:
     """Return the error for a call whose arguments differ from those recorded at its position."""
-    asked: Fingerprint = asking.asked or Fingerprint(b"", b"{}")
+    fingerprint: Fingerprint = asking.fingerprint or Fingerprint(b"", b"{}")
     run, where = asking.execution.run.id, asking.where()
     if isinstance(found, Start):
-        return changed_start(found.body, asked, run=run, step=found.step, where=where)
-    return changed_arguments(found, asked, run=run, where=where)
+        return changed_start(found.body, fingerprint, run=run, step=found.step, where=where)
+    return changed_arguments(found, fingerprint, run=run, where=where)
 
 
 def weaker(asking: StepLookup, found: Start) -> Divergence:
@@ -211,10 +211,10 @@ def weaker(asking: StepLookup, found: Start) -> Divergence:
     )
 
 
-def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
+def not_claimed(asking: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
     branch, name, _ = parse_step_id(missed.step)
-    new, where = asking.place.name, asking.where()
+    new, where = asking.position.name, asking.where()
     if name != new:
         first = _if_renamed(name, new)
     else:
@@ -233,17 +233,17 @@ def not_asked_for(asking: StepLookup, missed: Claimed) -> Divergence:
     )
 
 
-def wrapped(place: StepPosition, kind: StepKind, inner: Step) -> Divergence | None:
+def wrapped(position: StepPosition, kind: StepKind, inner: Step) -> Divergence | None:
     """Return the error for an effect that is called inside a read; None if no record of it is unclaimed.
 
     What is called inside a step is part of its body and finds no record: not even `forgets=` helps.
     """
-    names, execution = (inner.name, *inner.aliases), place.execution
+    names, execution = (inner.name, *inner.aliases), position.execution
     missed = execution.claims.passed_over(lambda one: step_name(one.step) in names and is_effect(one))
     if missed is None:
         return None
     return Divergence(
-        f"the action {inner.name} is called inside the {read_text(kind)} {place.name}, "
+        f"the action {inner.name} is called inside the {read_text(kind)} {position.name}, "
         f"but {not_called(missed)}",
         run=execution.run.id,
         step=missed.step,

@@ -54,7 +54,7 @@ class OutputBuffer:
 
     def add(self, frame: Frame, data: bytes) -> asyncio.Future[Verdict] | None:
         """Add an item; return a future to wait for if the buffer is full, else None."""
-        step = frame.place.id
+        step = frame.position.id
         emitting = self._steps.setdefault(step, _Emitting(1, False))
         emitting.items.append(data)
         emitting.size += len(data)

@@ -26,7 +26,7 @@ _GLANCE = 4
 _noted: WeakKeyDictionary[asyncio.AbstractEventLoop, Noted] = WeakKeyDictionary()
 
 
-class _Asked:
+class _Scheduled:
     """A callback that was scheduled on a loop."""
 
     __slots__ = ("context", "handle", "is_timer")
@@ -44,7 +44,7 @@ class Noted:
     """The callbacks scheduled on a loop, at once or by a timer, that have not run yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._asked: dict[int, _Asked] = {}
+        self._scheduled: dict[int, _Scheduled] = {}
         self._numbers = count()
         cast("Any", loop).call_soon = partial(self._soon, loop.call_soon)
         cast("Any", loop).call_soon_threadsafe = partial(self._soon, loop.call_soon_threadsafe)
@@ -52,32 +52,32 @@ class Noted:
         cast("Any", loop).call_at = partial(self._timed, loop.call_at)
 
     def _soon(self, call: Any, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
-        return self._ask(call, (), callback, args, context)
+        return self._schedule(call, (), callback, args, context)
 
     def _timed(
         self, call: Any, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> Any:
-        return self._ask(call, (when,), callback, args, context)
+        return self._schedule(call, (when,), callback, args, context)
 
-    def _ask(
+    def _schedule(
         self, call: Any, when: tuple[float, ...], callback: Any, args: tuple[Any, ...], context: Any
     ) -> Any:
-        asked = _Asked(context if context is not None else copy_context(), is_timer=bool(when))
+        scheduled = _Scheduled(context if context is not None else copy_context(), is_timer=bool(when))
         number = next(self._numbers)
-        self._asked[number] = asked  # before it can run: this may be another thread than the loop's
-        asked.handle = handle = call(*when, self._run, number, callback, args, context=asked.context)
+        self._scheduled[number] = scheduled  # before it can run: this may be another thread than the loop's
+        scheduled.handle = handle = call(*when, self._run, number, callback, args, context=scheduled.context)
         return handle
 
     def _run(self, number: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        self._asked.pop(number, None)
+        self._scheduled.pop(number, None)
         callback(*args)
 
     def contexts(self, *, timers: bool) -> list[Context]:
         """Return the contexts of the ready callbacks or, with `timers`, of the timers."""
-        noted = list(self._asked.items())
-        for number, asked in noted:
-            if asked.is_cancelled:
-                self._asked.pop(number, None)
+        noted = list(self._scheduled.items())
+        for number, scheduled in noted:
+            if scheduled.is_cancelled:
+                self._scheduled.pop(number, None)
         return [one.context for _, one in noted if one.is_timer is timers and not one.is_cancelled]
 
 

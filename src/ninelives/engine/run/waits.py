@@ -254,19 +254,19 @@ async def _wait(execution: Execution, one: Wait, check: Check[T]) -> T:
         waits.leave(one)
 
 
-def deadline_ms(place: StepPosition, seconds: float) -> int:
+def deadline_ms(position: StepPosition, seconds: float) -> int:
     """Return the deadline `seconds` from now by the store's clock; on replay, the recorded deadline.
 
     Durations too short to park for are not recorded: after a crash they start again.
     """
-    execution = execution_of(place)
-    known = execution.replay.intents.get(place.id)
+    execution = execution_of(position)
+    known = execution.replay.intents.get(position.id)
     said = read_body(known).v if known is not None else UNSET
     if said is not UNSET:
         return int(bytes(said))
     due_ms = execution.store.now_ms() + math.ceil(seconds * 1000)
     if seconds * 1000 > SHORT_MS:
-        execution.note(Kind.INTENT, place.id, write_body(None, value=str(due_ms).encode()), BUILTIN)
+        execution.note(Kind.INTENT, position.id, write_body(None, value=str(due_ms).encode()), BUILTIN)
     return due_ms
 
 

@@ -33,7 +33,7 @@ async def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: An
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise Unruly(f"{what} ended in CancelledError, and nobody had cancelled it") from error
+        raise Unruly(f"{what} ended in CancelledError, and no code cancelled it") from error
     except (KeyboardInterrupt, SystemExit) as error:
         raise Unruly(f"{what} raised {error!r}") from error
 

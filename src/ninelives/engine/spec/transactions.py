@@ -77,7 +77,7 @@ def without_connection(signature: inspect.Signature, name: str) -> inspect.Signa
 def _key() -> str | None:
     """Return the key of the current action; None outside a run."""
     frame = FRAME.get()
-    return frame.place.key() if frame is not None else None
+    return frame.position.key() if frame is not None else None
 
 
 # ------------------------------------------------------------------------------------------- the record

@@ -12,7 +12,7 @@ import asyncio
 from typing import Any
 
 from ninelives.core.errors import Denied
-from ninelives.core.journal.answers import Answer, Asked, Says, read_answer, write_default, write_taken
+from ninelives.core.journal.answers import Answer, ItemBody, Says, read_answer, write_default, write_taken
 from ninelives.core.journal.approval import digest, shown
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.commit import Outcome
@@ -36,8 +36,8 @@ from ninelives.engine.step.inbox_request import InboxRequest, Late
 async def obtain(
     execution: Execution,
     step: Step,
-    asked: Fingerprint,
-    place: StepPosition,
+    fingerprint: Fingerprint,
+    position: StepPosition,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     key: str,
@@ -51,15 +51,15 @@ async def obtain(
         return
     arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
     request = InboxRequest(
-        step=place.id,
+        step=position.id,
         kind=ItemKind.APPROVAL,
-        asked=Asked(what=f"May {step.name} be carried out?", arguments=shown(arguments), key=key),
+        body=ItemBody(what=f"May {step.name} be carried out?", arguments=shown(arguments), key=key),
         digest=digest(step.name, key, arguments),
         to=approval.to,
         seconds=approval.timeout,
     )
 
-    taken = inbox_request.taken(execution, place.id)
+    taken = inbox_request.taken(execution, position.id)
     if any(
         taken.get(item.id) is Says.APPROVED and item.digest == request.digest
         for item in execution.news().items
@@ -69,13 +69,13 @@ async def obtain(
     def misfit(item: Item) -> str | None:
         return f"{item.by} denied it before" if taken.get(item.id) is Says.DENIED else None
 
-    builtin = Builtin(execution, step.name, place)
+    builtin = Builtin(execution, step.name, position)
     while True:
         try:
             found = await inbox_request.ask(execution, request, misfit)
-            is_settled = await _settle(builtin, found, asked, step.kind, default=approval.default)
+            is_settled = await _settle(builtin, found, fingerprint, step.kind, default=approval.default)
         except asyncio.CancelledError:
-            execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind))
+            execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind))
             raise
         if is_settled:
             if execution.phase is not OPEN:
@@ -84,13 +84,13 @@ async def obtain(
 
 
 async def _settle(
-    builtin: Builtin, found: Item | Late, asked: Fingerprint, kind: StepKind, *, default: bool
+    builtin: Builtin, found: Item | Late, fingerprint: Fingerprint, kind: StepKind, *, default: bool
 ) -> bool:
     """Record the answer; return False if one came at this moment and must be read. Raises Denied."""
     execution, step = builtin.execution, builtin.id
     extras = NOTHING
     if isinstance(found, Late):
-        answer = Answer(Says.APPROVED if default else Says.DENIED, note="nobody answered in time")
+        answer = Answer(Says.APPROVED if default else Says.DENIED, note="no answer came in time")
         body = write_default(found.item, ItemKind.APPROVAL, execution.store.now_ms(), answer)
         extras = Extras(closes=(found.item,))
         who = "its deadline"
@@ -104,7 +104,7 @@ async def _settle(
     note = f", saying: {answer.note}" if answer.note else ""
     error = Denied(f"{who} denied it{note}", run=execution.run.id, step=step)
     facts = Facts(kind, error=error_text(error))
-    drafts.append((Kind.FAILURE, step, write_body(asked, error=encode_error(error)), (), facts))
+    drafts.append((Kind.FAILURE, step, write_body(fingerprint, error=encode_error(error)), (), facts))
     if await builtin.settle(drafts, extras):
         raise error
     return False

@@ -133,14 +133,14 @@ def _reader_of(found: Recorded, codec: Codec) -> Read:
     return codec.recall if signal_number(found) < 0 else partial(codec.recall, is_whole=False)
 
 
-def refuse_foreign_timer(branch: BranchTask | None, place: StepPosition, what: str = "step") -> None:
+def refuse_foreign_timer(branch: BranchTask | None, position: StepPosition, what: str = "step") -> None:
     """Raise UsageError if a timer of asyncio, which replay cannot repeat, has just ended a step."""
-    if branch is not None and branch.foreign_timer is not None and place.execution.sealed is None:
+    if branch is not None and branch.foreign_timer is not None and position.execution.sealed is None:
         raise UsageError(
             f"{branch.foreign_timer} ended this {what}, and would not do so on replay",
-            run=place.execution.run.id,
-            step=place.id,
-            remedy="Use nl.timeout: it records who won",
+            run=position.execution.run.id,
+            step=position.id,
+            remedy="Use nl.timeout: it records which came first",
         ) from None
 
 
@@ -164,17 +164,17 @@ class Builtin:
     UsageError, because replay cannot repeat it.
     """
 
-    def __init__(self, execution: Execution, name: str, place: StepPosition | None = None) -> None:
-        self.execution, self.place = execution, place or execution.place(name)
+    def __init__(self, execution: Execution, name: str, position: StepPosition | None = None) -> None:
+        self.execution, self.position = execution, position or execution.next_position(name)
         self._is_withdrawn = False
-        self._asked: Fingerprint | None = None
+        self._fingerprint: Fingerprint | None = None
         self._began = execution.loop.time()
         self._branch = current_branch(execution.loop)
 
     @property
     def id(self) -> str:
         """Return the step's id in the journal."""
-        return self.place.id
+        return self.position.id
 
     async def __aenter__(self) -> Self:
         if self._branch is not None:
@@ -187,14 +187,14 @@ class Builtin:
         if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
             return
         if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
-            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._asked), self._facts)
-        refuse_foreign_timer(self._branch, self.place, "wait")
+            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._fingerprint), self._facts)
+        refuse_foreign_timer(self._branch, self.position, "wait")
 
     async def recorded(
         self,
         codec: Codec | None = None,
         *,
-        asked: Fingerprint | None = None,
+        fingerprint: Fingerprint | None = None,
         is_effect: bool = False,
         child: str | None = None,
     ) -> FoundOutcome | None:
@@ -203,11 +203,13 @@ class Builtin:
         Raises the recorded error of a failure. With a codec, `value` is decoded; a value that no longer fits
         is a divergence, which seals the execution. With `is_effect`, None means that the effect may start.
         """
-        execution, self._asked = self.execution, asked
+        execution, self._fingerprint = self.execution, fingerprint
         found: Claimed | None = None
         if execution.may_know(self.id):
             found = await identity.find(
-                StepLookup(execution, self.place, asked, where=self._asks, is_effect=is_effect, child=child)
+                StepLookup(
+                    execution, self.position, fingerprint, where=self._asks, is_effect=is_effect, child=child
+                )
             )
         if not isinstance(found, Recorded):
             return None
@@ -224,7 +226,7 @@ class Builtin:
             raise
 
     def _asks(self) -> str:
-        return caller() or f"nl.{self.place.name}()"
+        return caller() or f"nl.{self.position.name}()"
 
     async def value(self, codec: Codec, data: bytes) -> Any:
         """Decode an outcome; a value that no longer fits is a divergence, which seals the execution."""
@@ -248,11 +250,11 @@ class Builtin:
 
     async def returns(self, data: bytes) -> None:
         """Record a value as the outcome, and wait until it may be delivered."""
-        await self.settle([(Kind.RESULT, self.id, write_body(self._asked, value=data))])
+        await self.settle([(Kind.RESULT, self.id, write_body(self._fingerprint, value=data))])
 
     async def raises(self, error: Exception) -> NoReturn:
         """Record an error as the outcome, and raise it when it may be delivered."""
-        await self.settle([(Kind.FAILURE, self.id, write_body(self._asked, error=encode_error(error)))])
+        await self.settle([(Kind.FAILURE, self.id, write_body(self._fingerprint, error=encode_error(error)))])
         raise error
 
     def give_back(self, taken: Recorded) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ninelives.core.journal.answers import Asked, Says, item_id, read_taken, write_asked, write_asking
+from ninelives.core.journal.answers import ItemBody, Says, item_id, read_taken, write_asking, write_item_body
 from ninelives.core.model.commit import Outcome
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem
 from ninelives.core.model.run import Kind, News
@@ -31,7 +31,7 @@ class InboxRequest(Struct, frozen=True, kw_only=True):
 
     step: str
     kind: ItemKind
-    asked: Asked
+    body: ItemBody
     digest: bytes
     to: str = ""
     seconds: float | None = None
@@ -69,9 +69,7 @@ async def _answered(execution: Execution, request: InboxRequest, id: str, due_ms
         return Late(id) if due_ms is not None and news.now_ms >= due_ms else None
 
     # The run parks and does not escalate: nothing is wrong with it, and callers still await its result.
-    return await wait(
-        execution, f"for {request.to or 'a person'}: {request.asked.what}", check, due_ms=due_ms
-    )
+    return await wait(execution, f"for {request.to or 'a person'}: {request.body.what}", check, due_ms=due_ms)
 
 
 def taken(execution: Execution, step: str) -> dict[str, Says]:
@@ -144,15 +142,15 @@ def _why_void(item: Item, request: InboxRequest, misfit: Misfit) -> str | None:
 def _new(
     execution: Execution, request: InboxRequest, count: int, due_ms: int | None, why: str | None
 ) -> NewItem:
-    asked = request.asked
+    body = request.body
     if why is not None:
-        asked = replace(asked, evidence={**asked.evidence, "asked again": why})
+        body = replace(body, evidence={**body.evidence, "asked again": why})
     return NewItem(
         id=_id(execution, request, count),
         kind=request.kind,
         step=request.step,
         digest=request.digest,
-        body=write_asked(asked),
+        body=write_item_body(body),
         to=request.to,
         deadline_ms=due_ms,
     )

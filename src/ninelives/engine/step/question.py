@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, TimedOut, UsageError
 from ninelives.core.ids import check_id
-from ninelives.core.journal.answers import Answer, Asked, Says, read_answer, write_default, write_taken
+from ninelives.core.journal.answers import Answer, ItemBody, Says, read_answer, write_default, write_taken
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import Kind
@@ -36,11 +36,11 @@ T = TypeVar("T")
 _MOST_CHARACTERS = 10_000
 
 
-def _asked(question: str, options: list[Any] | None = None) -> None:
+def _parameters(question: str, options: list[Any] | None = None) -> None:
     """Provide a signature, so that the question and its options have a fingerprint."""
 
 
-_FINGERPRINT = taker(signature_of(_asked))
+_FINGERPRINT = taker(signature_of(_parameters))
 
 
 @overload
@@ -93,19 +93,19 @@ async def ask(
 ) -> Any:
     """Ask a person and return the answer: one of the options, or a value of `type` (default: text).
 
-    `to` says who is asked. After `timeout` seconds, `default` is the answer.
+    `to` names the person to ask. After `timeout` seconds, `default` is the answer.
     Raises TimedOut if there is no default; UsageError or NotSerializable for an invalid question.
     """
     execution = require_agent("nl.ask()", "Ask first, pass the answer on")
     annotation = type if type is not UNSET else str if options is None else Any
     codec = codec_for(annotation, where="nl.ask(type=)")
     make_request = _request(question, options, codec, to, timeout, default)
-    asked = _FINGERPRINT((question, None if options is None else list(options)), {})
+    fingerprint = _FINGERPRINT((question, None if options is None else list(options)), {})
     async with Builtin(execution, "ask") as step:
-        found = await step.recorded(codec, asked=asked)
+        found = await step.recorded(codec, fingerprint=fingerprint)
         if found is not None:
             return found.value
-        return await _answer(step, make_request(step.id), codec, asked)
+        return await _answer(step, make_request(step.id), codec, fingerprint)
 
 
 def _request(
@@ -132,14 +132,14 @@ def _request(
     fallback = _encoded(codec, default, "default") if default is not UNSET else UNSET
     if choices and fallback is not UNSET and bytes(fallback) not in [bytes(one) for one in choices]:
         raise UsageError(f"nl.ask(default={default!r}) is none of the options", remedy="Give one of them")
-    request = Asked(what=question, options=choices, schema=schema_for(codec), default=fallback)
+    request = ItemBody(what=question, options=choices, schema=schema_for(codec), default=fallback)
     parts = [question, *(bytes(one).decode() for one in choices), str(request.schema)]
     digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
-    who = check_id(to, "name of who is asked") if to else ""
+    who = check_id(to, "name of the person to ask") if to else ""
 
     def made(step: str) -> InboxRequest:
         return InboxRequest(
-            step=step, kind=ItemKind.QUESTION, asked=request, digest=digest, to=who, seconds=seconds
+            step=step, kind=ItemKind.QUESTION, body=request, digest=digest, to=who, seconds=seconds
         )
 
     return made
@@ -153,7 +153,7 @@ def _encoded(codec: Codec, value: Any, what: str) -> Raw:
         raise
 
 
-async def _answer(step: Builtin, request: InboxRequest, codec: Codec, asked: Fingerprint) -> Any:
+async def _answer(step: Builtin, request: InboxRequest, codec: Codec, fingerprint: Fingerprint) -> Any:
     def misfit(item: Item) -> str | None:
         try:
             codec.decode(_value(item))
@@ -163,13 +163,13 @@ async def _answer(step: Builtin, request: InboxRequest, codec: Codec, asked: Fin
 
     while True:
         found = await inbox_request.ask(step.execution, request, misfit)
-        outcome = await _settle(step, found, request, codec, asked)
+        outcome = await _settle(step, found, request, codec, fingerprint)
         if outcome is not None:
             return outcome[0]
 
 
 async def _settle(
-    step: Builtin, found: Item | Late, request: InboxRequest, codec: Codec, asked: Fingerprint
+    step: Builtin, found: Item | Late, request: InboxRequest, codec: Codec, fingerprint: Fingerprint
 ) -> tuple[Any] | None:
     """Record the answer, or its absence; return None if one came at this moment and must be read."""
     error: TimedOut | None = None
@@ -179,19 +179,19 @@ async def _settle(
         data = codec.received(codec.recall(data, is_whole=False)) or data
         # CRASH: answered and not taken: the next worker finds the answer.
         drafts = [(Kind.ANSWER, step.id, write_taken(found))]
-        drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
+        drafts.append((Kind.RESULT, step.id, write_body(fingerprint, value=data)))
         is_settled = await step.settle(drafts)
     else:
         data = b"null"
-        if request.asked.default is not UNSET:
-            data = bytes(request.asked.default)
-            answer = Answer(Says.VALUE, request.asked.default, "nobody answered in time")
+        if request.body.default is not UNSET:
+            data = bytes(request.body.default)
+            answer = Answer(Says.VALUE, request.body.default, "no answer came in time")
             now_ms = step.execution.store.now_ms()
             drafts = [(Kind.ANSWER, step.id, write_default(found.item, request.kind, now_ms, answer))]
-            drafts.append((Kind.RESULT, step.id, write_body(asked, value=data)))
+            drafts.append((Kind.RESULT, step.id, write_body(fingerprint, value=data)))
         else:
-            error = TimedOut("nobody answered in time", run=step.execution.run.id, step=step.id)
-            drafts = [(Kind.FAILURE, step.id, write_body(asked, error=encode_error(error)))]
+            error = TimedOut("no answer came in time", run=step.execution.run.id, step=step.id)
+            drafts = [(Kind.FAILURE, step.id, write_body(fingerprint, error=encode_error(error)))]
         is_settled = await step.settle(drafts, Extras(closes=(found.item,)))
     if not is_settled:
         return None

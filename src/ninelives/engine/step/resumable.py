@@ -80,11 +80,11 @@ def refuse_inside(execution: Execution | None, step: Step) -> None:
     if frame is not None and frame.kind is not StepKind.ACTION and lookup.is_effect_step(step):
         # The outer record says that nothing was done: changed code may drop it, or execute it again.
         stop_if_done(execution, step)
-        outer, what = frame.place.name, lookup.read_text(frame.kind)
+        outer, what = frame.position.name, lookup.read_text(frame.kind)
         raise UsageError(
             f"the action {step.name} is called inside the {what} {outer}, which may be repeated",
             run=execution.run.id,
-            step=frame.place.id,
+            step=frame.position.id,
             remedy=f"Call {step.name} from the agent; or declare {outer} as an @nl.action: the whole is one "
             f"effect; or, if {step.name} only reads, declare it with reads_only=True",
         )
@@ -98,7 +98,7 @@ def stop_if_done(execution: Execution, step: Step) -> None:
     frame = FRAME.get()
     if frame is None or frame.kind is StepKind.ACTION or not execution.is_resumed:
         return
-    error = lookup.wrapped(frame.place, frame.kind, step)
+    error = lookup.wrapped(frame.position, frame.kind, step)
     if error is not None:
         execution.on_loop(lambda: execution.seal(error))
 
@@ -107,11 +107,11 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
 ) -> Any:
     """Return the recorded outcome of a step at its position in the run; if there is none, execute it."""
-    asked = step.fingerprint(args, kwargs, execution.lists)
+    fingerprint = step.fingerprint(args, kwargs, execution.lists)
     given = step.given(args, kwargs) if step.given is not None else None
-    place = StepPosition(execution, BRANCH.get(), step.name, given)
+    position = StepPosition(execution, BRANCH.get(), step.name, given)
     if given is not None:
-        identity.take_id(execution, place, step)
+        identity.take_id(execution, position, step)
     branch = current_branch(execution.loop)
     if branch is not None:
         branch.foreign_timer = None
@@ -119,9 +119,9 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     try:
         if execution.phase is not OPEN:
             await turn_away(execution)
-        if execution.may_know(place.id):
-            found = execution.replay.take_same(place.id, asked.digest.hex()) or await _recall(
-                execution, step, asked, place, given
+        if execution.may_know(position.id):
+            found = execution.replay.take_same(position.id, fingerprint.digest.hex()) or await _recall(
+                execution, step, fingerprint, position, given
             )
             if found is not None:
                 return await deliver(execution, found, reader(step), step=step)
@@ -135,63 +135,63 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         if execution.phase is not OPEN:
             await turn_away(execution)
         if step.approval is not None:
-            await approval.obtain(execution, step, asked, place, args, kwargs, place.key())
+            await approval.obtain(execution, step, fingerprint, position, args, kwargs, position.key())
         if not step.reads_only:
             execution.tail.effect_length = execution.tail.length
-        value = await execute(execution, step, asked, place, body, is_early=is_early)
+        value = await execute(execution, step, fingerprint, position, body, is_early=is_early)
     except asyncio.CancelledError:
-        refuse_foreign_timer(branch, place)
+        refuse_foreign_timer(branch, position)
         raise
     finally:
         if is_awaited:
             execution.delivery.read_ends()
     if (
         step.checks.left
-        and not argument_changes.check(step, args, kwargs, asked, execution.run.id)
+        and not argument_changes.check(step, args, kwargs, fingerprint, execution.run.id)
         and execution.hooks is not None
     ):
         execution.hooks.arguments_changed(execution, step)
     return value
 
 
-def withdrawn(place: StepPosition, asked: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
+def withdrawn(position: StepPosition, fingerprint: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
     """Return the record of a step that the run's code cancelled."""
-    return (Kind.WITHDRAWN, place.id, write_body(asked), (), Facts(kind))
+    return (Kind.WITHDRAWN, position.id, write_body(fingerprint), (), Facts(kind))
 
 
 def took_ms(frame: Frame) -> int:
     """Return how long ago a body began, in milliseconds."""
-    return int((frame.place.execution.loop.time() - frame.at) * 1000)
+    return int((frame.position.execution.loop.time() - frame.at) * 1000)
 
 
 def result(frame: Frame, data: bytes) -> Draft:
     """Return the record of a step's value."""
-    kind, place = frame.kind, frame.place
+    kind, position = frame.kind, frame.position
     usage = usage_in(data) if kind is StepKind.DECISION else None
     if usage is None and not frame.failures:  # the hot path
-        took = int((place.execution.loop.time() - frame.at) * 1000)
-        return (Kind.RESULT, place.id, write_body(frame.asked, value=data), (), Facts(kind, took))
-    body = write_body(frame.asked, value=data, attempts=frame.failures, usage=usage)
+        took = int((position.execution.loop.time() - frame.at) * 1000)
+        return (Kind.RESULT, position.id, write_body(frame.fingerprint, value=data), (), Facts(kind, took))
+    body = write_body(frame.fingerprint, value=data, attempts=frame.failures, usage=usage)
     read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
-    return (Kind.RESULT, place.id, body, (), Facts(kind, took_ms(frame), read, written))
+    return (Kind.RESULT, position.id, body, (), Facts(kind, took_ms(frame), read, written))
 
 
 def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
     """Return the record of a step's failure."""
-    body = write_body(frame.asked, error=encoded, attempts=frame.failures)
+    body = write_body(frame.fingerprint, error=encoded, attempts=frame.failures)
     facts = Facts(frame.kind, took_ms(frame), error=error_text(error))
-    return (Kind.FAILURE, frame.place.id, body, (), facts)
+    return (Kind.FAILURE, frame.position.id, body, (), facts)
 
 
 async def _recall(
-    execution: Execution, step: Step, asked: Fingerprint, place: StepPosition, given: str | None
+    execution: Execution, step: Step, fingerprint: Fingerprint, position: StepPosition, given: str | None
 ) -> Recorded | None:
     """Return the outcome that an earlier execution recorded; None when the body may start now."""
     is_effect = lookup.is_effect_step(step)
     asking = StepLookup(
         execution,
-        place,
-        asked,
+        position,
+        fingerprint,
         where=lambda: asks(step),
         aliases=step.aliases,
         is_effect=is_effect,
@@ -199,11 +199,11 @@ async def _recall(
     )
     found = await identity.find(asking)
     if found is None and not is_effect:
-        await _refuse_wrapping(execution, step, place)
+        await _refuse_wrapping(execution, step, position)
     return found if isinstance(found, Recorded) else None
 
 
-async def _refuse_wrapping(execution: Execution, step: Step, place: StepPosition) -> None:
+async def _refuse_wrapping(execution: Execution, step: Step, position: StepPosition) -> None:
     """Stop the run before a read whose code calls an effect that is on record and unclaimed.
 
     The call would be refused in it. It is decided before the body starts, so that `check` says the same.
@@ -211,7 +211,7 @@ async def _refuse_wrapping(execution: Execution, step: Step, place: StepPosition
     if not execution.replay.left and not execution.claims.open:
         return
     for inner in steps_called(step.function):
-        error = lookup.wrapped(place, step.kind, inner) if lookup.is_effect_step(inner) else None
+        error = lookup.wrapped(position, step.kind, inner) if lookup.is_effect_step(inner) else None
         if error is not None:
             execution.seal(error)
             await execution.forever()
@@ -220,8 +220,8 @@ async def _refuse_wrapping(execution: Execution, step: Step, place: StepPosition
 async def execute(
     execution: Execution,
     step: Step,
-    asked: Fingerprint,
-    place: StepPosition,
+    fingerprint: Fingerprint,
+    position: StepPosition,
     body: Body,
     *,
     is_early: bool = False,
@@ -232,7 +232,7 @@ async def execute(
 
     Raises CancelledError when the run's code cancelled the step meanwhile, even if the body swallowed that.
     """
-    frame = Frame(place, asked, step.kind)
+    frame = Frame(position, fingerprint, step.kind)
     execution.intents.start(frame)
     task = asyncio.current_task(execution.loop)
     frame.cancels = cancels = task.cancelling() if task is not None else 0
@@ -242,21 +242,21 @@ async def execute(
             data, value = step.codec.round(await attempt(execution, step, frame, body))
             draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
-            failed = same_error(named(error, execution, place), step.raises)
+            failed = same_error(named(error, execution, position), step.raises)
             draft = failure(frame, failed, encode_error(failed, raises=step.raises))
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # noqa: TRY301 (the body swallowed it)
         if execution.output is not None:
-            execution.output.settle(place.id, stands=failed is None)
+            execution.output.settle(position.id, stands=failed is None)
     except asyncio.CancelledError:
         if execution.output is not None:
-            execution.output.settle(place.id, stands=False)
-        execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
+            execution.output.settle(position.id, stands=False)
+        execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind, took_ms(frame)))
         raise
     try:
         await settle(execution, draft, is_early=is_early)
     except asyncio.CancelledError:  # recorded but not delivered: replay must not deliver it either
-        execution.note(Kind.WITHDRAWN, place.id, write_body(asked), Facts(step.kind, took_ms(frame)))
+        execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind, took_ms(frame)))
         raise
     if failed is not None:
         raise failed
@@ -271,25 +271,25 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     """
     if execution.sealed is not None:
         await execution.forever()
-    if is_early or not execution.is_alone:
+    if is_early or not execution.is_single:
         written = execution.write([draft])
         await execution.delivery.settle(None if is_early else execution.durable(written))
         return
-    appended = execution.append(draft, is_alone=True)
+    appended = execution.append(draft, is_single=True)
     if appended is None:  # committed on this thread, and no other code ran meanwhile
         if execution.sealed is not None:
             await execution.forever()
         return
     await execution.durable(appended)
-    if not execution.is_alone:
+    if not execution.is_single:
         # A second branch appeared meanwhile: its outcomes come after ours.
         await execution.delivery.settle(None, is_first=True)
 
 
-def named(error: BaseException, execution: Execution, place: StepPosition) -> BaseException:
+def named(error: BaseException, execution: Execution, position: StepPosition) -> BaseException:
     """Return the error, with run and step noted on a NotSerializable."""
     if isinstance(error, NotSerializable):
-        error.run, error.step = execution.run.id, place.id
+        error.run, error.step = execution.run.id, position.id
     return error
 
 
@@ -307,7 +307,7 @@ async def attempt(execution: Execution, step: Step, frame: Frame, body: Body) ->
                 await execution.require_lease()
                 frame.admitted_ms = execution.clock.boot_ms()
             if (output := execution.output) is not None:
-                output.begin(frame.place.id)
+                output.begin(frame.position.id)
             try:
                 if step.timeout_seconds is None:
                     return await body()
@@ -343,7 +343,7 @@ async def attempt(execution: Execution, step: Step, frame: Frame, body: Body) ->
 
 def note_failure(frame: Frame, began: float, error: BaseException) -> None:
     """Note a failed attempt that another one follows; it is recorded with the outcome."""
-    execution = execution_of(frame.place)
+    execution = execution_of(frame.position)
     took = max(0, int((execution.loop.time() - began) * 1000))
     failed = Attempt(execution.clock.now_ms() - took, took, error_text(error))
     frame.failures = (*frame.failures, failed)[-MOST_ATTEMPTS:]
@@ -355,14 +355,14 @@ def failure_of(error: BaseException, frame: Frame) -> Exception:
     Raises the error itself when the body was cancelled or closed, and when it is a SystemExit, a
     KeyboardInterrupt or a broken invariant. Raises any other BaseException as the error that replay raises.
     """
-    execution = execution_of(frame.place)
+    execution = execution_of(frame.position)
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task(execution.loop)
-        is_asked = task is None or task.cancelling() > frame.cancels
-        if is_asked or execution.phase & (Phase.SEALED | Phase.LEAVING):
+        is_cancelled = task is None or task.cancelling() > frame.cancels
+        if is_cancelled or execution.phase & (Phase.SEALED | Phase.LEAVING):
             raise error
         said = f": {error}" if str(error) else ""
-        failure = Transient(f"{frame.place.name} ended in CancelledError{said}, and nobody had cancelled it")
+        failure = Transient(f"{frame.position.name} ended in CancelledError{said}, and no code cancelled it")
         failure.__cause__ = error
         return failure
     if isinstance(error, InvariantViolation | SystemExit | KeyboardInterrupt):

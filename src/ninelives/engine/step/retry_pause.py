@@ -37,8 +37,8 @@ _DECODE = json.Decoder(Pause).decode
 
 async def attempts_before(frame: Frame) -> int:
     """Return how often earlier executions tried the step, after the rest of their recorded pause."""
-    replay = frame.place.execution.replay
-    known = replay.intents.get(frame.place.id)
+    replay = frame.position.execution.replay
+    known = replay.intents.get(frame.position.id)
     said = read_body(known).v if known is not None and replay.counts(known) else UNSET
     if said is UNSET:
         return 0
@@ -53,26 +53,26 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
     if seconds < LONG_SECONDS:
         await asyncio.sleep(seconds)
         return
-    execution = execution_of(frame.place)
+    execution = execution_of(frame.position)
     due_ms = execution.store.now_ms() + int(seconds * 1000)
     pause = Pause(frame.attempt, due_ms, error_text(error), frame.failures)
-    retrying = Retrying(frame.place.id, frame.attempt, of, due_ms, pause.error)
+    retrying = Retrying(frame.position.id, frame.attempt, of, due_ms, pause.error)
     # CRASH: tried and not recorded: the next worker does not count this attempt.
-    body = write_body(frame.asked, value=json.encode(pause))
-    execution.note(Kind.INTENT, frame.place.id, body, Facts(frame.kind, retrying=retrying))
+    body = write_body(frame.fingerprint, value=json.encode(pause))
+    execution.note(Kind.INTENT, frame.position.id, body, Facts(frame.kind, retrying=retrying))
     await _rest(frame, pause)
 
 
 async def _rest(frame: Frame, pause: Pause) -> None:
     """Wait as agent code does, outside the body's frame, so that the run may park."""
-    execution = execution_of(frame.place)
+    execution = execution_of(frame.position)
     branch = current_branch(execution.loop)
     frame.is_over = True  # its start is recorded: the intent timer need not record it
     if branch is not None:
         branch.body_of = None
     token = FRAME.set(None)
     try:
-        what = f"to try {frame.place.name} again after {pause.attempts} ({pause.error})"
+        what = f"to try {frame.position.name} again after {pause.attempts} ({pause.error})"
         await wait_until(execution, pause.due_ms, what)
     finally:
         FRAME.reset(token)

@@ -125,7 +125,7 @@ def _ask(
 ) -> Any:
     """Have the event loop await a coroutine for this thread; run the bodies that it sends back."""
     context, loop, ident = copy_context(), execution.loop, threading.get_ident()
-    asked: list[asyncio.Task[Any]] = []
+    tasks: list[asyncio.Task[Any]] = []
     running = execution.delivery.running
 
     def begin() -> None:
@@ -134,7 +134,7 @@ def _ask(
         task.thread = ident
         execution.adopt(task)
         task.add_done_callback(finish)
-        asked.append(task)
+        tasks.append(task)
         thread.waits_for = task
         if thread.is_over:
             task.cancel()
@@ -150,7 +150,7 @@ def _ask(
     while (work := desk.get()) is not None:
         _run(loop, work)
     thread.is_awake = True
-    return asked[0].result()
+    return tasks[0].result()
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
@@ -183,7 +183,7 @@ def _has_lease(work: Work) -> bool:
     """
     if work.frame is None:
         return True
-    execution = execution_of(work.frame.place)
+    execution = execution_of(work.frame.position)
     while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
         if execution.sealed is not None or work.outcome.done():
             return False
@@ -207,7 +207,7 @@ async def landed(execution: Execution) -> None:
 
 
 def _is_of(execution: Execution, work: Work) -> bool:
-    return work.frame is not None and work.frame.place.execution is execution
+    return work.frame is not None and work.frame.position.execution is execution
 
 
 def lend(

@@ -13,11 +13,11 @@ from hashlib import blake2b
 
 from ninelives.core.errors import BudgetExceeded, Corrupt, Divergence, NineLivesError, RunEscalated
 from ninelives.core.journal.answers import (
-    Asked,
+    ItemBody,
     Says,
     read_answer,
-    read_asked,
-    write_asked,
+    read_item_body,
+    write_item_body,
     write_taken,
 )
 from ninelives.core.model.commit import Escalate, Outcome
@@ -42,10 +42,10 @@ _CAUSES: dict[ItemKind, type[NineLivesError]] = {
 _WAITS_CHARACTERS = 500
 
 
-def request_about(why: NineLivesError) -> Asked:
+def request_about(why: NineLivesError) -> ItemBody:
     """Return an error as the body of an inbox item: what happened, the remedy, the evidence."""
     named = {"error": type(why).__name__, "path": why.path}
-    return Asked(
+    return ItemBody(
         what=why.what if why.path is None else f"{why.what} (at {why.path})",
         remedy=why.remedy or "",
         evidence={name: text for name, text in named.items() if text is not None},
@@ -57,13 +57,13 @@ async def escalate(
     commits: LoopCommits,
     execution: Execution,
     kind: ItemKind,
-    asked: Asked,
+    request: ItemBody,
     *,
     step: str | None = None,
 ) -> None:
     """Open an inbox item about what stopped the run, and escalate the run, in one commit."""
     await execution.flushed()
-    tail, body, riders = execution.tail, write_asked(asked), execution.take_riders()
+    tail, body, riders = execution.tail, write_item_body(request), execution.take_riders()
     if riders:  # commit them first: the item's id contains the length of the journal
         await commits.commit(tail, riders)
     named = f"step {step_text(step)}: " if step else ""
@@ -78,7 +78,7 @@ async def escalate(
         fresh, items = await calls.call(_row_and_items, tail.run)
         news = fresh.news if fresh is not None else execution.run.news
         older = [one.id for one in items if one.kind in _CAUSES and one.id != item.id]
-        change = Escalate(waits=f"for a person: {named}{asked.what}"[:_WAITS_CHARACTERS], news_seen=news)
+        change = Escalate(waits=f"for a person: {named}{request.what}"[:_WAITS_CHARACTERS], news_seen=news)
         extras = Extras(opens=(item,), closes=tuple(older), change=change)
         verdict = await commits.commit(tail, (), extras)
         if verdict.outcome is not Outcome.STALE:  # stale: an older item was answered just now; read again
@@ -109,8 +109,8 @@ def _given_up(item: Item) -> NineLivesError:
     note = read_answer(item).note
     said = f"{item.by} gave the run up" + (f", saying: {note}" if note else "")
     return _CAUSES[item.kind](
-        f"{read_asked(item).what}; {said}",
+        f"{read_item_body(item).what}; {said}",
         run=item.run,
         step=item.step or None,
-        remedy="Mend the cause and retry the run",
+        remedy="Fix the cause and retry the run",
     )

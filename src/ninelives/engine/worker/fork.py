@@ -68,13 +68,13 @@ def fork(
         prefix.append(_edited(run, target, result))
     origin = Origin(run, journal.run.turn, target.step, after, _done(journal, replay, target, result))
     prefix.append(Record(0, Kind.FORKED, "", target.at_ms, write_origin(origin)))
-    asked = [run, journal.run.turn, target.step, after, [record.body for record in prefix[-2:]]]
+    parts = [run, journal.run.turn, target.step, after, [record.body for record in prefix[-2:]]]
     first = _stored(store, journal.records[0])
     used = agent_arguments.parts_of(journal.records[0].body, store.get_blobs)
     new = NewRun(
         id=name,
         agent=journal.run.agent,
-        fingerprint=blake2b(msgspec.json.encode(asked), digest_size=16).digest(),
+        fingerprint=blake2b(msgspec.json.encode(parts), digest_size=16).digest(),
         body=first.body,
         blobs=(*first.blobs, *sorted(used - set(first.blobs))),
         queue=journal.run.queue,

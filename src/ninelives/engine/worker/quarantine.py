@@ -11,7 +11,7 @@ import signal
 import msgspec
 
 from ninelives.core.errors import StoreError
-from ninelives.core.journal.answers import Asked
+from ninelives.core.journal.answers import ItemBody
 from ninelives.core.journal.recovery_log import Left
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.log_entry import Happening, LogEntry
@@ -30,13 +30,13 @@ async def quarantine(calls: StoreCaller, commits: LoopCommits, execution: Execut
     """Escalate a run that is out of lives."""
     nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
     under_way = ", ".join(execution.replay.intents) or nothing
-    asked = Asked(
+    request = ItemBody(
         what=f"out of lives: {lives} workers died of this run, which each had to itself ({under_way})",
         remedy="Find out what kills it (memory, a native library, os._exit); retry gives it new lives",
         evidence=await calls.call(_deaths, execution.run.id, execution.run.solo_deaths),
     )
     step = next(iter(execution.replay.intents), None)
-    await escalation.escalate(calls, commits, execution, ItemKind.QUARANTINE, asked, step=step)
+    await escalation.escalate(calls, commits, execution, ItemKind.QUARANTINE, request, step=step)
 
 
 def _deaths(store: Store, run: str, count: int) -> dict[str, str]:
@@ -45,19 +45,19 @@ def _deaths(store: Store, run: str, count: int) -> dict[str, str]:
         entries = store.read_log(run=run, limit=_MOST_ENTRIES)
     except StoreError as error:
         return {"deaths": f"the recovery log cannot be read: {error.what}"}
-    found = [entry for entry in entries if entry.kind is Happening.LEFT and _was_alone(entry)][:count]
+    found = [entry for entry in entries if entry.kind is Happening.LEFT and _was_solo(entry)][:count]
     return {
-        f"death {number}": looks(store.read_session(entry.session))
+        f"death {number}": described(store.read_session(entry.session))
         for number, entry in enumerate(reversed(found), 1)
     }
 
 
-def _was_alone(entry: LogEntry) -> bool:
+def _was_solo(entry: LogEntry) -> bool:
     left = msgspec.json.decode(entry.body, type=Left)
-    return left.was_alone and left.cause is not Cause.STOPPED
+    return left.was_solo and left.cause is not Cause.STOPPED
 
 
-def looks(session: Session | None) -> str:
+def described(session: Session | None) -> str:
     """Describe the end of a session: process, cause of death and its last log lines."""
     if session is None:
         return "nothing is known of the worker"
@@ -83,5 +83,5 @@ def manner(cause: Cause | None, seen: Evidence | None) -> str:
     if seen is not None and seen.exit_code is not None:
         return f"ended with exit code {seen.exit_code}"
     if cause is Cause.EXPIRED:
-        return "was not heard of until its lease ran out"
+        return "gave no sign of life until its lease ran out"
     return "was stopped" if cause is Cause.STOPPED else "died"

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ninelives.core.clock import Clock, witness
+from ninelives.core.clock import Clock, boot_reading
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.lease import Lease
@@ -53,7 +53,7 @@ class OwnSession:
             self.lease.lost = lost
             return
         sent_ms, self.agents = self._clock.boot_ms(), tuple(sorted(agents))
-        _, steady_ms = witness(self._clock)
+        _, steady_ms = boot_reading(self._clock)
         new = NewSession(
             id=self.id,
             host=host(),

@@ -194,12 +194,12 @@ class Worker:
         claims, wakeups, ends = Claims((), None), self._executor.news.wakeups, self._ends
         is_their_turn = self._suspects_have_waited()
         with suppress(StoreUnavailable):
-            claims = await self._ask(0 if is_their_turn else free, agents, only, alone=False)
+            claims = await self._ask(0 if is_their_turn else free, agents, only, solo=False)
             is_same = ends == self._ends  # a run that ended meanwhile may have made others due
             self._has_found_nothing = is_same and not self._is_due(claims) and not claims.is_held
             self._note_suspects(claims.next_suspect_ms)
             if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
-                claims = await self._ask(1, agents, only, alone=True)
+                claims = await self._ask(1, agents, only, solo=True)
                 self._suspects_since_ms = None
         await self._take(claims.runs, lease, wakeups)
         if self._suspects_since_ms is not None and is_their_turn:
@@ -227,13 +227,13 @@ class Worker:
         dues = [due for due in (claims.next_due_ms, claims.next_suspect_ms) if due is not None]
         return bool(dues) and min(dues) <= self._store.now_ms()
 
-    async def _ask(self, free: int, agents: Sequence[str], only: str | None, *, alone: bool) -> Claims:
+    async def _ask(self, free: int, agents: Sequence[str], only: str | None, *, solo: bool) -> Claims:
         room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}
         queues = sorted({AGENTS[name].queue for name in agents})
         self._is_taking = True  # if we are cut off before `_take` is done, the session may own runs
         return await self._executor.calls.call(
             lambda store: store.claim_runs(
-                self._session, free, room, queues=queues, host=self._machine, only=only, alone=alone
+                self._session, free, room, queues=queues, host=self._machine, only=only, solo=solo
             )
         )
 

@@ -31,10 +31,10 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
     waiting = [run for run in rows.runs.values() if run.id in family and wanted.fits(run)]
 
     def is_ours(run: RunRow) -> bool:
-        return only is not None or deaths.is_suspect(run) is wanted.alone
+        return only is not None or deaths.is_suspect(run) is wanted.solo
 
     due = [run for run in waiting if is_ours(run) and rules.is_claimable(run, now_ms)]
-    given = rules.chosen(due, wanted.quotas, limit, alone=wanted.alone)
+    given = rules.chosen(due, wanted.quotas, limit, solo=wanted.solo)
     taken = [rules.claimed(run, session, now_ms) for run in given]
     rows.runs.update({run.id: run for run in taken})
     left = [rows.runs[run.id] for run in waiting]

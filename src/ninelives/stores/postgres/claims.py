@@ -36,7 +36,7 @@ def _share(tx: Transaction, session: str) -> ServerAnswer:
     return tx.ask("share_sessions", (texts([session]),))
 
 
-def _values(wanted: Wanted, limit: int = 0, *, alone: bool = False) -> dict[str, Any]:
+def _values(wanted: Wanted, limit: int = 0, *, solo: bool = False) -> dict[str, Any]:
     """Return the values for the statements that search for due runs."""
     pairs = [(queue, agent) for agent in wanted.quotas for queue in wanted.queues]
     return {
@@ -44,22 +44,22 @@ def _values(wanted: Wanted, limit: int = 0, *, alone: bool = False) -> dict[str,
         "agents": [agent for _, agent in pairs],
         "quotas": [min(wanted.quotas[agent], limit) for _, agent in pairs],
         "host": wanted.host,
-        "alone": alone,
+        "solo": solo,
     }
 
 
 def peek(tx: Transaction, session: str, wanted: Wanted) -> tuple[Claims, int]:
     """Return when the next wanted run falls due, and the time; claim nothing. Raises LeaseLost."""
-    asked = tx.ask("read_sessions", (texts([session]),))
+    cursor = tx.ask("read_sessions", (texts([session]),))
     seen = _next_due(tx, wanted)
-    may_act(tx, session, asked.fetchall())
+    may_act(tx, session, cursor.fetchall())
     return seen, tx.now_ms
 
 
 def _next_due(tx: Transaction, wanted: Wanted) -> Claims:
-    suspects, others = tx.ask("first_due", _values(wanted, alone=True)), tx.ask("first_due", _values(wanted))
+    suspects, others = tx.ask("first_due", _values(wanted, solo=True)), tx.ask("first_due", _values(wanted))
     ((suspect,),), ((other,),) = suspects.fetchall(), others.fetchall()
-    return Claims((), suspect if wanted.alone else other, suspect)
+    return Claims((), suspect if wanted.solo else other, suspect)
 
 
 def _family(tx: Transaction, run: str, wanted: Wanted) -> list[RunRow]:
@@ -85,9 +85,9 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
         taken = {run.id for run in given}
         return Claims(claimed, min((run.due_ms or 0 for run in seen if run.id not in taken), default=None))
     owner = may_act(tx, session, shared.fetchall())
-    limit = min(limit, 1) if wanted.alone else limit
-    due = _due(tx, _values(wanted, limit, alone=wanted.alone) | {"now": tx.now_ms})
-    claimed = _claimed(tx, run_rules.chosen(due, wanted.quotas, limit, alone=wanted.alone), owner)
+    limit = min(limit, 1) if wanted.solo else limit
+    due = _due(tx, _values(wanted, limit, solo=wanted.solo) | {"now": tx.now_ms})
+    claimed = _claimed(tx, run_rules.chosen(due, wanted.quotas, limit, solo=wanted.solo), owner)
     left = _next_due(tx, wanted)
     return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
 

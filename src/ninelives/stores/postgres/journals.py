@@ -85,8 +85,8 @@ def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:
     if not found:
         return []
     names = list(found)
-    asked_signals, asked_items = tx.ask("waiting_signals", (names,)), tx.ask("items_of_runs", (names,))
-    signals, items = _signals_in(asked_signals.fetchall()), _items_in(asked_items.fetchall())
+    signal_rows, item_rows = tx.ask("waiting_signals", (names,)), tx.ask("items_of_runs", (names,))
+    signals, items = _signals_in(signal_rows.fetchall()), _items_in(item_rows.fetchall())
     return [
         News(found[name], tuple(signals[name]), tuple(items[name]), tx.now_ms)
         for name in seen

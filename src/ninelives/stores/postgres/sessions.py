@@ -60,14 +60,14 @@ class Sessions:
             tx.do("insert_session", (*row, lock is not None))
             return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
 
-        sent_ms = self._pool.witness.now_ms()
+        sent_ms = self._pool.leases.now_ms()
         try:
             session = self._pool.write(work, self._finish)
         except BaseException:
             if lock is not None:
                 self._release(lock)
             raise
-        self._pool.witness.renewed(session, sent_ms)
+        self._pool.leases.renewed(session, sent_ms)
         if lock is not None:
             with self._lock:
                 self._locks[new.id] = lock
@@ -76,7 +76,7 @@ class Sessions:
 
     def renew(self, session: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
-        lock, sent_ms = self._locks.get(session), self._pool.witness.now_ms()
+        lock, sent_ms = self._locks.get(session), self._pool.leases.now_ms()
 
         def work(tx: Transaction) -> tuple[Session, bool]:
             held = tx.ask("held_locks") if lock is not None else None
@@ -87,7 +87,7 @@ class Sessions:
             return replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms), is_held and not is_known
 
         renewed, is_dropped = self._pool.write(work)
-        self._pool.witness.renewed(renewed, sent_ms)
+        self._pool.leases.renewed(renewed, sent_ms)
         if is_dropped and lock is not None:
             lock.doubt()
         return renewed
@@ -100,7 +100,7 @@ class Sessions:
     def live(self) -> list[Session]:
         """Return the sessions that have not ended, oldest first."""
         found = self._pool.read(lambda tx: self._read(tx, tx.all("live_sessions")))
-        self._pool.witness.forget_others({one.id for one in found})
+        self._pool.leases.forget_others({one.id for one in found})
         return found
 
     @property
@@ -192,7 +192,7 @@ class Sessions:
         unlocked = {one.id for one, is_dropped in live if is_dropped}
         return sessions.gone(
             [one for one, _ in live],
-            lambda one: one.id in unlocked or self._pool.witness.may_end(one),
+            lambda one: one.id in unlocked or self._pool.leases.may_end(one),
             DROPPED,
         )
 
@@ -222,7 +222,7 @@ class Sessions:
         judged = []
         for row in found:
             with decoding("a session's row"):
-                session = tx.witness.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
+                session = tx.leases.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
             is_held = lock_number(self._schema, session.id) in held
             is_dropped = session.id in is_locked and not is_held
             fate = run_rules.fate_of(
@@ -239,7 +239,7 @@ def may_act(tx: Transaction, name: str, found: Sequence[rows.Row]) -> Session:
     session = None
     if found:
         with decoding("a session's row"):
-            session = tx.witness.judged_own(rows.session_of(found[0][:14], _BOOT, tx.boot_ms))
+            session = tx.leases.judged_own(rows.session_of(found[0][:14], _BOOT, tx.boot_ms))
     return sessions.may_act(name, session)
 
 

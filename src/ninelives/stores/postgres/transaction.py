@@ -10,7 +10,7 @@ from ninelives.core.rules import validation
 from ninelives.stores.postgres.server.connection import ServerAnswer, ServerConnection
 from ninelives.stores.postgres.server.queries import Statement, Values
 from ninelives.stores.shared import rows
-from ninelives.stores.shared.sessions import LeaseWitness
+from ninelives.stores.shared.sessions import ObservedLeases
 
 
 class Transaction:
@@ -25,9 +25,9 @@ class Transaction:
         "emits",
         "identity",
         "is_changed",
+        "leases",
         "version",
         "wakes",
-        "witness",
     )
 
     def __init__(
@@ -35,9 +35,9 @@ class Transaction:
         connection: ServerConnection,
         sql: Mapping[str, Statement],
         clock: Clock | None,
-        witness: LeaseWitness,
+        leases: ObservedLeases,
     ) -> None:
-        self._connection, self._sql, self._clock, self.witness = connection, sql, clock, witness
+        self._connection, self._sql, self._clock, self.leases = connection, sql, clock, leases
         self._time: ServerAnswer | int | None = None
         self.count, self.version, self.identity = 0, 0, ""
         self.is_changed = self.wakes = self.emits = False

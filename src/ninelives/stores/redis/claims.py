@@ -47,12 +47,10 @@ def _note_claims(tx: Transaction, session: str) -> None:
     tx.do(b"HSET", tx.names.claims, session.encode(), tx.mark)
 
 
-def _lanes(tx: Transaction, wanted: Wanted, *, alone: bool) -> list[tuple[bytes, str]]:
+def _lanes(tx: Transaction, wanted: Wanted, *, solo: bool) -> list[tuple[bytes, str]]:
     """Return the keys of the lanes to search, and the agent of each."""
     return [
-        (tx.names.lanes(queue, agent, alone=alone), agent)
-        for agent in wanted.quotas
-        for queue in wanted.queues
+        (tx.names.lanes(queue, agent, solo=solo), agent) for agent in wanted.quotas for queue in wanted.queues
     ]
 
 
@@ -76,7 +74,7 @@ class FoundRuns:
         if self.is_held:
             return []
         due = [run for run in self.runs.values() if run_rules.is_claimable(run, self.now_ms)]
-        return run_rules.chosen(due, wanted.quotas, limit, alone=wanted.alone)
+        return run_rules.chosen(due, wanted.quotas, limit, solo=wanted.solo)
 
     def claims(self, taken: Mapping[str, RunRow], *, only: str | None) -> Claims:
         """Return what was claimed, and when the next of the others fall due."""
@@ -91,7 +89,7 @@ class FoundRuns:
 
 def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
     """Claim due runs for a session; see `Store.claim_runs`. If there are none, it has only read."""
-    limit, only = min(limit, 1) if wanted.alone else limit, wanted.only
+    limit, only = min(limit, 1) if wanted.solo else limit, wanted.only
     found = _search(tx, session, wanted, limit) if only is None else _family(tx, session, wanted, only)
     taken: dict[str, RunRow] = {}
     for run in found.due(wanted, limit):
@@ -106,8 +104,8 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
 
 
 def _search(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundRuns:
-    main, suspects = _lanes(tx, wanted, alone=wanted.alone), _lanes(tx, wanted, alone=True)
-    others = [] if wanted.alone else suspects
+    main, suspects = _lanes(tx, wanted, solo=wanted.solo), _lanes(tx, wanted, solo=True)
+    others = [] if wanted.solo else suspects
     quotas = [min(wanted.quotas[agent], limit) for _, agent in main] + [0 for _ in others]
     names = [name for name, _ in (*main, *others)]
     given = b"" if tx.given_now_ms is None else tx.given_now_ms
@@ -123,7 +121,7 @@ def _search(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundR
         if position < len(main):
             found.raw |= read
             found.runs |= {run.id: run for run in waiting}
-        if position >= len(main) or wanted.alone:
+        if position >= len(main) or wanted.solo:
             found.suspects += [run for run in waiting if deaths.is_suspect(run)]
     return found
 

@@ -34,17 +34,17 @@ class Sessions:
 
     def register(self, new: NewSession) -> Session:
         """Begin a session; see `Store.register_session`."""
-        sent_ms = self._pool.witness.now_ms()
+        sent_ms = self._pool.leases.now_ms()
         session = self._pool.write(lambda tx: register(tx, new))
-        self._pool.witness.renewed(session, sent_ms)
+        self._pool.leases.renewed(session, sent_ms)
         self._pool.lineage.sessions.add(session.id)
         return session
 
     def renew(self, session: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
-        sent_ms = self._pool.witness.now_ms()
+        sent_ms = self._pool.leases.now_ms()
         renewed = self._pool.write(lambda tx: renew(tx, session))
-        self._pool.witness.renewed(renewed, sent_ms)
+        self._pool.leases.renewed(renewed, sent_ms)
         return renewed
 
     def end(self, given: Mapping[str, Ending] | None) -> list[Session]:
@@ -91,14 +91,14 @@ def read(tx: Transaction, names: Sequence[str]) -> list[Session]:
     wanted = texts(names)
     found = tx.fields([(tx.names.sessions, name.encode()) for name in wanted])
     known = [encoding.session_of(raw, tx.boot_ms)[0] for raw in found if raw is not None]
-    return [sessions.with_fate(tx.witness.judged(one)) for one in known]
+    return [sessions.with_fate(tx.leases.judged(one)) for one in known]
 
 
 def live(tx: Transaction) -> list[Session]:
     """Return the sessions that have not ended, oldest first."""
     (names,) = tx.ask([(b"ZRANGE", tx.names.live, 0, -1)])
     found = [one for one in read(tx, [name.decode() for name in names]) if one.ended_ms is None]
-    tx.witness.forget_others({one.id for one in found})
+    tx.leases.forget_others({one.id for one in found})
     return found
 
 
@@ -106,7 +106,7 @@ def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
     """End the given sessions, or all that any process may end; see `Store.end_sessions`."""
     open_ = live(tx)
     if given is None:
-        given = sessions.gone(open_, tx.witness.may_end, Evidence())
+        given = sessions.gone(open_, tx.leases.may_end, Evidence())
     elif not given:
         return []
     by_name = {one.id: one for one in read(tx, [name for name in given if name not in {o.id for o in open_}])}
@@ -122,7 +122,7 @@ def may_act(tx: Transaction, name: str, row: bytes | None) -> Session:
     """Return a session that may still act; a write requires that it is unchanged. Raises LeaseLost."""
     session = None
     if row is not None:
-        session = tx.witness.judged_own(encoding.session_of(row, tx.boot_ms)[0])
+        session = tx.leases.judged_own(encoding.session_of(row, tx.boot_ms)[0])
         tx.expect(tx.names.sessions, name.encode(), row)
     return sessions.may_act(name, session)
 

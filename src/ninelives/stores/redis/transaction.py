@@ -19,7 +19,7 @@ from ninelives.core.rules import validation
 from ninelives.stores.redis.server.connection import Command, ServerConnection, translate
 from ninelives.stores.redis.server.key_names import Names
 from ninelives.stores.redis.server.scripts import VERSION, script
-from ninelives.stores.shared.sessions import LeaseWitness
+from ninelives.stores.shared.sessions import ObservedLeases
 
 Write = tuple[bytes, bytes, bytes | int | str, bytes | int | str]
 _NAMING = frozenset({b"LESS", b"REFER", b"FORGET"})
@@ -46,9 +46,9 @@ class Transaction:
         "_writes",
         "emits",
         "frees",
+        "leases",
         "names",
         "wakes",
-        "witness",
     )
 
     def __init__(
@@ -56,10 +56,10 @@ class Transaction:
         connection: ServerConnection,
         names: Names,
         clock: Clock | None,
-        witness: LeaseWitness | None = None,
+        leases: ObservedLeases | None = None,
     ) -> None:
         self._connection, self.names, self._clock = connection, names, clock
-        self.witness = witness or LeaseWitness(None)
+        self.leases = leases or ObservedLeases(None)
         self._checks: dict[tuple[bytes, bytes], bytes | None] = {}
         self._present: set[tuple[bytes, bytes]] = set()
         self._writes: list[Write] = []

@@ -162,10 +162,10 @@ class CheckedStore(ABC, Generic[Tx]):
         queues: Sequence[str] = ("default",),
         host: str | None = None,
         only: str | None = None,
-        alone: bool = False,
+        solo: bool = False,
     ) -> Claims:
         """Claim due runs for the session."""
-        wanted = Wanted(agents, queues, host, only, alone=alone)
+        wanted = Wanted(agents, queues, host, only, solo=solo)
         return self._claim(session, self._clamped(limit), wanted)
 
     # Sessions and the recovery log --------------------------------------------------------------
@@ -278,7 +278,7 @@ class CheckedStore(ABC, Generic[Tx]):
 
     def answer_item(self, item: str, *, digest: bytes, body: bytes, by: str) -> Item:
         """Answer an open item and wake its run."""
-        _refuse(validation.fault_in_name(by, "name of who answers") or validation.too_large(body, "answer"))
+        _refuse(validation.fault_in_name(by, "name of a person") or validation.too_large(body, "answer"))
         return self._write(lambda tx: inbound.answer(tx, self._open_tables(tx), item, digest, body, by))
 
     # Blobs --------------------------------------------------------------------------------------
@@ -319,11 +319,11 @@ class ServerStore(CheckedStore[Tx]):
     def now_ms(self) -> int:
         """Return the server's wall clock, as learnt from it lately."""
         self._pool.require()
-        return self._pool.witness.clock.now_ms() or self.read_clock()
+        return self._pool.leases.clock.now_ms() or self.read_clock()
 
     def read_clock(self) -> int:
         """Ask the server for its wall clock."""
-        return self._pool.witness.clock.read(lambda: self._read(lambda tx: tx.now_ms))
+        return self._pool.leases.clock.read(lambda: self._read(lambda tx: tx.now_ms))
 
 
 def _refuse(fault: NineLivesError | None) -> None:

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from ninelives.core.clock import Clock
 from ninelives.core.errors import LeaseLost, StoreBroken, StoreError, StoreUnavailable, StoreUnsafe
 from ninelives.stores.clock import SystemClock
-from ninelives.stores.shared.sessions import LeaseWitness
+from ninelives.stores.shared.sessions import ObservedLeases
 
 _MOST_CONNECTIONS = 6
 _PATIENCE_SECONDS, _DOUBT_SECONDS, _PAUSE_SECONDS = 5.0, 60.0, 0.05
@@ -80,7 +80,7 @@ class ConnectionPool(Opened, ABC, Generic[Connection]):
     def __init__(self, clock: Clock | None) -> None:
         super().__init__()
         self._clock = clock
-        self.witness = LeaseWitness(SystemClock().boot_ms if clock is None else None)
+        self.leases = ObservedLeases(SystemClock().boot_ms if clock is None else None)
         self.doubt_seconds = _DOUBT_SECONDS
         self._idle: list[Connection] = []
         self._taken = self._waiting = 0

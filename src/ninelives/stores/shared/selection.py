@@ -30,10 +30,10 @@ def fits(run: RunRow, query: RunQuery) -> bool:
 class Wanted:
     """What a worker can take: agents with their quotas, queues, its host.
 
-    With `only`, just that run and its descendants; with `alone`, one suspect and nothing else.
+    With `only`, just that run and its descendants; with `solo`, one suspect and nothing else.
     """
 
-    __slots__ = ("alone", "host", "only", "queues", "quotas")
+    __slots__ = ("host", "only", "queues", "quotas", "solo")
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Wanted:
         host: str | None = None,
         only: str | None = None,
         *,
-        alone: bool = False,
+        solo: bool = False,
     ) -> None:
         self.quotas = {name: agents[name] for name in texts(agents) if agents[name] > 0}
         self.queues = texts(dict.fromkeys(queues))
         self.host = host if host is None or validation.is_text(host) else None
         self.only = only
-        self.alone = alone and only is None
+        self.solo = solo and only is None
 
     def fits(self, run: RunRow) -> bool:
         """Return whether an unowned run could be claimed by this worker."""

@@ -1,6 +1,6 @@
 """A server's wall clock, known here without asking: our boot clock plus a learnt difference.
 
-A process that holds a session renews it several times per lease, in a thread of its own. Each renewal tells
+A process that holds a session renews it several times per lease, in a thread of its own. Each renewal returns
 the server's time, so nothing that waits has to ask for it on an event loop.
 
 The error is bounded. The server read its clock between our sending and our receiving, so the true difference

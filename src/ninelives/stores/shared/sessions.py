@@ -105,7 +105,7 @@ class _Seen(Struct, frozen=True):
     is_own: bool
 
 
-class LeaseWitness:
+class ObservedLeases:
     """What one process has seen of sessions. Without a clock, it trusts the store's."""
 
     def __init__(self, boot_ms: Callable[[], int] | None) -> None:

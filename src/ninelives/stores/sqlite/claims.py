@@ -37,8 +37,8 @@ def peek(tx: Transaction, wanted: Wanted) -> Claims:
     if wanted.only is not None:
         return Claims((), _family_due(tx, wanted.only, wanted))
     waiting = _waiting_agents(tx, wanted)
-    suspects = _next_due(tx, waiting, wanted.host, alone=True)
-    others = suspects if wanted.alone else _next_due(tx, waiting, wanted.host, alone=False)
+    suspects = _next_due(tx, waiting, wanted.host, solo=True)
+    others = suspects if wanted.solo else _next_due(tx, waiting, wanted.host, solo=False)
     return Claims((), others, suspects)
 
 
@@ -46,29 +46,29 @@ def claim(tx: Transaction, owner: Session, limit: int, wanted: Wanted, damaged: 
     """Claim due runs for a session; see `Store.claim_runs`. Skips the numbers in `damaged`, a JSON list."""
     if wanted.only is not None:
         return _claim_family(tx, owner, wanted.only, limit, wanted)
-    alone, host = wanted.alone, wanted.host
-    limit = min(limit, 1) if alone else limit
+    solo, host = wanted.solo, wanted.host
+    limit = min(limit, 1) if solo else limit
     # Read once: the claims below can only empty queues, and `_next_due` copes with an empty one.
     waiting = _waiting_agents(tx, wanted)
     due = [
         run
         for agent, quota in wanted.quotas.items()
         for queue in wanted.queues
-        if (queue, agent, alone) in waiting
-        for run in _due(tx, agent, min(quota, limit), queue, host, damaged, alone)
+        if (queue, agent, solo) in waiting
+        for run in _due(tx, agent, min(quota, limit), queue, host, damaged, solo)
     ]
-    given = run_rules.chosen(due, wanted.quotas, limit, alone=alone)
+    given = run_rules.chosen(due, wanted.quotas, limit, solo=solo)
     claimed = tuple(run_rules.claimed(run, owner.id, tx.now_ms) for run in given)
     save_runs(tx, claimed)
-    suspects = _next_due(tx, waiting, host, alone=True)
-    others = suspects if alone else _next_due(tx, waiting, host, alone=False)
+    suspects = _next_due(tx, waiting, host, solo=True)
+    others = suspects if solo else _next_due(tx, waiting, host, solo=False)
     return Claims(claimed, others, suspects)
 
 
 def _waiting_agents(tx: Transaction, wanted: Wanted) -> Waiting:
     """Return which agents have unclaimed runs, in one query: a worker knows many agents, most have none."""
     values = tuple(msgspec.json.encode(names).decode() for names in (list(wanted.quotas), wanted.queues))
-    return frozenset((queue, agent, bool(alone)) for queue, agent, alone in tx.all("waiting_agents", values))
+    return frozenset((queue, agent, bool(solo)) for queue, agent, solo in tx.all("waiting_agents", values))
 
 
 def _claim_family(tx: Transaction, owner: Session, run_id: str, limit: int, wanted: Wanted) -> Claims:
@@ -94,40 +94,40 @@ def _family_waiting(tx: Transaction, run_id: str, wanted: Wanted) -> list[RunRow
 
 
 def _due(
-    tx: Transaction, agent: str, quota: int, queue: str, host: str | None, damaged: str, alone: bool
+    tx: Transaction, agent: str, quota: int, queue: str, host: str | None, damaged: str, solo: bool
 ) -> list[RunRow]:
     """Return all candidates among an agent's due runs; of suspects, one of each priority."""
     found: list[RunRow] = []
     left = quota
-    for priority in _priorities(tx, queue, agent, alone):
+    for priority in _priorities(tx, queue, agent, solo):
         if left <= 0:
             break
-        values = (queue, agent, priority, tx.now_ms, host, left, damaged, alone)
+        values = (queue, agent, priority, tx.now_ms, host, left, damaged, solo)
         with decoding("a run's row"):
             batch = [rows.run_of(row) for row in tx.all("due_runs", values)]
         found += batch
-        left -= 0 if alone else len(batch)
+        left -= 0 if solo else len(batch)
     return found
 
 
-def _priorities(tx: Transaction, queue: str, agent: str, alone: bool) -> list[int]:
+def _priorities(tx: Transaction, queue: str, agent: str, solo: bool) -> list[int]:
     found: list[int] = []
     below = _ABOVE_ALL
     while True:
-        row = tx.one("next_priority", (queue, agent, alone, below))
+        row = tx.one("next_priority", (queue, agent, solo, below))
         if row is None or row[0] is None:
             return found
         below = row[0]
         found.append(below)
 
 
-def _next_due(tx: Transaction, waiting: Waiting, host: str | None, *, alone: bool) -> int | None:
-    """Return when the next unclaimed run falls due; with `alone`, the next suspect."""
+def _next_due(tx: Transaction, waiting: Waiting, host: str | None, *, solo: bool) -> int | None:
+    """Return when the next unclaimed run falls due; with `solo`, the next suspect."""
     dues = [
-        tx.all("first_due", (queue, agent, priority, host, alone))[0][0]
+        tx.all("first_due", (queue, agent, priority, host, solo))[0][0]
         for queue, agent, is_suspect in waiting
-        if is_suspect is alone
-        for priority in _priorities(tx, queue, agent, alone)
+        if is_suspect is solo
+        for priority in _priorities(tx, queue, agent, solo)
     ]
     return min((due for due in dues if due is not None), default=None)
 

@@ -1,7 +1,8 @@
 """The write path: many runs in one transaction, one verdict for each.
 
 A commit that only appends, or that completes its run, takes two statements: a conditional update of the run's
-row, which is the fence, and the insert. Each is one call of the driver for the whole batch. Every other
+row, which is the fence, and the insert. Each is one call of the driver for the whole batch. A commit that
+also changes one business key (the two commits of a keyed action) needs the key's row besides. Every other
 commit is applied to tables of its own by the rules that all stores share.
 """
 
@@ -14,12 +15,13 @@ from msgspec.structs import astuple
 
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit, Outcome, Verdict
-from ninelives.core.rules import run_rules, validation
+from ninelives.core.model.key import ReserveKey, WaitKey
+from ninelives.core.rules import dedup, run_rules, validation
 from ninelives.stores.shared import commit_rules, rows
 from ninelives.stores.sqlite import checks
 from ninelives.stores.sqlite.lookups import known_blobs
 from ninelives.stores.sqlite.tables import Tables
-from ninelives.stores.sqlite.transaction import Transaction, append_all
+from ninelives.stores.sqlite.transaction import Transaction, append_all, find_key, save_key
 
 
 def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
@@ -108,7 +110,8 @@ def _is_as_known(one: Commit, hot: rows.Row) -> bool:
 def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
     """Return the columns that an append changes, as they are after it."""
     last = one.records[-1]
-    kept = max(before[6], run_rules.effect_length_of(one))
+    effects = one.effect_length if one.is_lone else run_rules.effect_length_of(one)
+    kept = max(effects, before[6])  # `max` costs a call
     sums = astuple(one.tally) if one.tally is not None else before[7:]
     return (last.check, last.seq + 1, tx.now_ms, kept, *sums)
 
@@ -158,7 +161,32 @@ def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -
         tx.emits = any(run_rules.emits(one) for one in batch if not one.is_lone and one.run in done)
 
 
+def _append_with_key(tx: Transaction, one: Commit) -> Verdict | None:
+    """Append, and change one key that concerns no other run; None: nothing was written."""
+    op, known = one.keys[0], checks.HOT.get(one.run)
+    if isinstance(op, WaitKey) or run_rules.blobs_in(one):
+        return None
+    if known is None or not _is_as_known(one, known[0]):
+        return None
+    before = find_key(tx, op.key)
+    if isinstance(op, ReserveKey):
+        after = dedup.reserved(before, op, one.run, tx.now_ms)
+    else:
+        after = dedup.changed(before, op, one.run, tx.now_ms)
+    if isinstance(after, Verdict) or (dedup.lets_go(before, after) and tx.all("waiters", (op.key,))):
+        return None
+    done = _append_known(tx, (one,))
+    if not done:
+        return None
+    save_key(tx, after)
+    _append(tx, done, (one,))
+    return Verdict(one.run, Outcome.COMMITTED, key=after if isinstance(op, ReserveKey) else None)
+
+
 def _apply(tx: Transaction, one: Commit) -> Verdict:
+    quick = _append_with_key(tx, one) if one.changes_one_key else None
+    if quick is not None:
+        return quick
     tables = Tables(tx)
     verdict, run = commit_rules.write(tx, tables.rows, one)
     if run is not None:  # what a refused commit has changed of its tables is dropped with them

@@ -18,6 +18,7 @@ _PAGE_BYTES = 4070  # what rows can fill of a page of 4096 bytes
 _ROW_BYTES = 70  # size of a row apart from its body and its step's name
 _HALF_BYTES = 40  # overhead of the row of a second half
 _LEAST_BYTES = 600  # smaller rows leave little of a page empty
+WHOLE_BYTES = _LEAST_BYTES - _ROW_BYTES  # a body and a step's name of together so many are never split
 _since: Counter[int] = Counter()  # records since the last split one, by how many whole rows fill a page
 
 

@@ -58,7 +58,7 @@ class Sessions:
 
     def renew(self, session: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
-        self._files.require_in_place()
+        self._files.require_same_file()
 
         def work(tx: Transaction) -> Session:
             claims.get_session(tx, session, self._clock)

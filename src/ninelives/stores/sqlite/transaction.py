@@ -151,7 +151,8 @@ def append_all(tx: Transaction, appended: Sequence[tuple[int, Sequence[Record]]]
     for number, records in appended:
         for record in records:
             row = rows.row_of_record(number, record)
-            parts = halves.halved(row)
+            is_small = len(record.body) + len(record.step) <= halves.WHOLE_BYTES
+            parts = None if is_small else halves.halved(row)
             if parts is None:
                 whole.append(row)
             else:

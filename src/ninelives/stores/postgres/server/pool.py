@@ -174,7 +174,7 @@ class Pool(ConnectionPool[ServerConnection]):
         self.require()
         server = self._take()
         try:
-            yield server, Transaction(server, self.sql, self._clock, self.witness)
+            yield server, Transaction(server, self.sql, self._clock, self.leases)
         except BaseException as error:
             self._roll_back(server)
             if isinstance(error, _UNKEEPABLE):

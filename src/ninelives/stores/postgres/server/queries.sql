@@ -30,12 +30,12 @@ r.due_ms IS NOT NULL AND NOT r.paused AND r.state IN ('pending', 'checkpointed')
 RECURSIVE levels AS (
   SELECT w.queue, w.agent, w.quota, (
     SELECT max(r.priority) FROM :schema.runs AS r WHERE :waiting AND r.queue = w.queue AND r.agent = w.agent
-      AND (r.deaths > 1) = $alone) AS priority
+      AND (r.deaths > 1) = $solo) AS priority
   FROM unnest($queues::text[], $agents::text[], $quotas::bigint[]) AS w (queue, agent, quota)
   UNION ALL
   SELECT l.queue, l.agent, l.quota, (
     SELECT max(r.priority) FROM :schema.runs AS r
-    WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $alone
+    WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $solo
       AND r.priority < l.priority)
   FROM levels AS l WHERE l.priority IS NOT NULL)
 
@@ -281,21 +281,21 @@ ORDER BY c.run, c.seq;
 SELECT c.run, c."check"
 FROM unnest($1::bigint[], $2::bigint[]) AS t (run, seq) JOIN :schema.records AS c ON c.run = t.run AND c.seq = t.seq;
 
--- name: due_runs (alone boolean, queues text[], agents text[], quotas bigint[], now bigint, host text)
+-- name: due_runs (solo boolean, queues text[], agents text[], quotas bigint[], now bigint, host text)
 WITH :levels
 SELECT due.* FROM levels AS l CROSS JOIN LATERAL (
   SELECT :run FROM :schema.runs AS r
-  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $alone AND r.priority = l.priority
+  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $solo AND r.priority = l.priority
     AND r.due_ms <= $now
     AND (r.pin IS NULL OR r.pin = $host::text)
   ORDER BY r.due_ms, r.number LIMIT l.quota FOR UPDATE SKIP LOCKED) AS due
 WHERE l.priority IS NOT NULL;
 
--- name: first_due (alone boolean, queues text[], agents text[], quotas bigint[], host text)
+-- name: first_due (solo boolean, queues text[], agents text[], quotas bigint[], host text)
 WITH :levels
 SELECT min(due.due_ms) FROM levels AS l CROSS JOIN LATERAL (
   SELECT r.due_ms FROM :schema.runs AS r
-  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $alone AND r.priority = l.priority
+  WHERE :waiting AND r.queue = l.queue AND r.agent = l.agent AND (r.deaths > 1) = $solo AND r.priority = l.priority
     AND (r.pin IS NULL OR r.pin = $host::text)
   ORDER BY r.due_ms LIMIT 1) AS due
 WHERE l.priority IS NOT NULL;

@@ -125,7 +125,7 @@ class Vigil:
             options: Any = given | where
             numbers = ", ".join(str(one.pgconn.backend_pid) for one in late)
             with closing(psycopg.connect(**options, autocommit=True)) as other:
-                return _asked(other.pgconn, (_BUSY % numbers).encode())
+                return _query(other.pgconn, (_BUSY % numbers).encode())
         except (psycopg.Error, OSError):
             return None
 
@@ -137,7 +137,7 @@ def _silent_seconds(connection: WatchedConnection) -> float:
     return waited if received is None else min(waited, received)
 
 
-def _asked(libpq: PGconn, question: bytes) -> set[int] | None:
+def _query(libpq: PGconn, question: bytes) -> set[int] | None:
     libpq.send_query(question)
     libpq.flush()
     deadline = monotonic() + _ASK_SECONDS

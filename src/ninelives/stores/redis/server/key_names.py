@@ -56,21 +56,21 @@ class Names:
         """Return the key of the runs that have a label."""
         return self.tag + b"\0".join((b"label:" + name.encode(), value.encode()))
 
-    def lanes(self, queue: str, agent: str, *, alone: bool) -> Name:
+    def lanes(self, queue: str, agent: str, *, solo: bool) -> Name:
         """Return the key of an agent's lanes in a queue: its waiting runs by host and priority."""
-        return self.tag + b"\0".join((b"lanes:" + _flag(alone), queue.encode(), agent.encode()))
+        return self.tag + b"\0".join((b"lanes:" + _flag(solo), queue.encode(), agent.encode()))
 
-    def lane(self, queue: str, agent: str, *, alone: bool, field: bytes) -> Name:
+    def lane(self, queue: str, agent: str, *, solo: bool, field: bytes) -> Name:
         """Return the key of one lane, named by its field in `lanes`: its runs by when they fall due."""
-        return self.tag + b"\0".join((b"lane:" + _flag(alone), queue.encode(), agent.encode(), field))
+        return self.tag + b"\0".join((b"lane:" + _flag(solo), queue.encode(), agent.encode(), field))
 
     def lanes_of(self, run: RunRow) -> Name:
         """Return the key of the lanes that include a run's lane."""
-        return self.lanes(run.queue, run.agent, alone=deaths.is_suspect(run))
+        return self.lanes(run.queue, run.agent, solo=deaths.is_suspect(run))
 
     def lane_of(self, run: RunRow) -> Name:
         """Return the key of a run's lane."""
-        return self.lane(run.queue, run.agent, alone=deaths.is_suspect(run), field=lane_field(run))
+        return self.lane(run.queue, run.agent, solo=deaths.is_suspect(run), field=lane_field(run))
 
 
 def lane_field(run: RunRow) -> bytes:
@@ -87,5 +87,5 @@ def _by_id(prefix: bytes) -> Callable[[str], Name]:
     return lambda name: prefix + name.encode()
 
 
-def _flag(alone: bool) -> bytes:
-    return b"1" if alone else b"0"
+def _flag(solo: bool) -> bytes:
+    return b"1" if solo else b"0"

@@ -80,7 +80,7 @@ class Pool(ConnectionPool[ServerConnection]):
 
     def _mark(self, connection: ServerConnection, began: int) -> None:
         for _ in range(_TRIES):
-            tx = Transaction(connection, self.names, self._clock, self.witness)
+            tx = Transaction(connection, self.names, self._clock, self.leases)
             self.lineage.mark(tx, began)
             # CRASH: we died before marking; what only this process knew is lost with it.
             if not tx.is_changed or tx.apply()[0] == b"done":
@@ -99,7 +99,7 @@ class Pool(ConnectionPool[ServerConnection]):
         for _ in range(_TRIES):
             with self._borrowed() as connection:
                 try:
-                    return work(Transaction(connection, self.names, self._clock, self.witness))
+                    return work(Transaction(connection, self.names, self._clock, self.leases))
                 except (ConnectionLost, Conflict):
                     continue
         raise StoreUnavailable("connections to the server break at once")
@@ -132,7 +132,7 @@ class Pool(ConnectionPool[ServerConnection]):
     def _write(self, work: Work[Answer]) -> Answer:
         for conflicts in range(_MOST_CONFLICTS):
             with self._borrowed() as connection:
-                tx = Transaction(connection, self.names, self._clock, self.witness)
+                tx = Transaction(connection, self.names, self._clock, self.leases)
                 try:
                     answer = work(tx)
                     if not tx.is_changed:

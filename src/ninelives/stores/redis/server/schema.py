@@ -168,8 +168,8 @@ def _runs(tx: Transaction) -> Iterator[list[str]]:
     """Yield the ids of all runs in the order of their numbers, starting at an earlier attempt's mark."""
     store = tx.names.store
     (mark,) = tx.ask([(b"HGET", store, b"migrated")])
-    asked = [(b"ZRANGE", tx.names.in_state(state), 0, -1, b"WITHSCORES") for state in State]
-    flat = [pair for one in tx.ask(asked) for pair in zip(one[1::2], one[::2], strict=True)]
+    commands = [(b"ZRANGE", tx.names.in_state(state), 0, -1, b"WITHSCORES") for state in State]
+    flat = [pair for one in tx.ask(commands) for pair in zip(one[1::2], one[::2], strict=True)]
     first = int(mark or 0)
     numbered = sorted((int(float(number)), run) for number, run in flat)
     ordered = [run.decode() for number, run in numbered if number >= first]

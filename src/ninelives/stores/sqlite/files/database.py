@@ -33,7 +33,7 @@ from ninelives.stores.shared import rows
 from ninelives.stores.shared.pool import OPEN, Opened
 from ninelives.stores.sqlite import checks
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
-from ninelives.stores.sqlite.files.checkpointer import FRAME_BYTES, LOG_BYTES, Checkpointer
+from ninelives.stores.sqlite.files.checkpointer import FRAME_BYTES, LOG_BYTES, LOG_PAGES, Checkpointer
 from ninelives.stores.sqlite.files.connection import (
     APPLICATION_ID,
     commits_in_file,
@@ -169,7 +169,8 @@ class Database(Opened):
 
     def write(self, work: Work[Answer], *, urgent: bool = False) -> Answer:
         """Run a writing transaction; it is durable when this returns."""
-        self.require()
+        if self._is_closed or self._failure is not None or self._pid != os.getpid():
+            self.require()
         with self._writing:
             self._queue.acquire(urgent=urgent)
             try:
@@ -290,7 +291,7 @@ class Database(Opened):
                     self._readers = Datagrams(self.paths.live, f"{self._pid}-{os.urandom(6).hex()}", READERS)
         return self._readers.wait(timeout_seconds)
 
-    def require_in_place(self) -> None:
+    def require_same_file(self) -> None:
         """Check that the path still leads to the file that is open.
 
         Raises StoreBroken when it was moved, removed or replaced: other processes would use another file.
@@ -316,7 +317,7 @@ class Database(Opened):
         try:
             yield
         except FileNotFoundError as error:
-            self.require_in_place()
+            self.require_same_file()
             raise self._noted(
                 StoreBroken(
                     f"{error.filename or self.paths.live} was removed under this process",
@@ -376,7 +377,8 @@ class Database(Opened):
 
     def _logged(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
         self._log_pages = pages
-        self._checkpointer.grown(pages)
+        if pages >= LOG_PAGES:
+            self._checkpointer.grown(pages)
         return apsw.SQLITE_OK
 
     def _noted(self, error: StoreError) -> StoreError:

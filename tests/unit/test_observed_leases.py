@@ -1,9 +1,9 @@
-"""Leases that a server keeps by a clock that may be set: our own boot clock is the second witness."""
+"""Leases that a server keeps by a clock that may be set: our own boot clock is read too."""
 
 from __future__ import annotations
 
 from ninelives.core.model.session import Session
-from ninelives.stores.shared.sessions import LeaseWitness
+from ninelives.stores.shared.sessions import ObservedLeases
 
 LEASE_MS = 10_000
 
@@ -14,7 +14,7 @@ class Server:
     def __init__(self) -> None:
         self.wall_ms, self.boot_ms = 1_000_000, 500
         self.renewed_ms = self.wall_ms
-        self.witness = LeaseWitness(lambda: self.boot_ms)
+        self.leases = ObservedLeases(lambda: self.boot_ms)
 
     def go_on(self, ms: int) -> None:
         """Let time pass."""
@@ -37,11 +37,11 @@ class Server:
 
     def left_ms(self) -> int:
         """Return what is left, as we judge it."""
-        return self.witness.judged(self.read()).left_ms
+        return self.leases.judged(self.read()).left_ms
 
     def is_ended(self) -> bool:
         """Tell whether we would end it."""
-        return self.left_ms() <= 0 and self.witness.may_end(self.read())
+        return self.left_ms() <= 0 and self.leases.may_end(self.read())
 
 
 def test_a_clock_that_is_set_back_delays_no_end() -> None:
@@ -83,24 +83,24 @@ def test_who_finds_a_lease_that_has_run_out_watches_it_for_half_its_length() -> 
 
 def test_who_renewed_its_own_lease_may_act_for_as_long_as_its_own_clock_says() -> None:
     server = Server()
-    server.witness.renewed(server.read(), server.boot_ms)
+    server.leases.renewed(server.read(), server.boot_ms)
     server.wall_ms += 3_600_000
     server.go_on(LEASE_MS - 1)
-    assert server.witness.judged_own(server.read()).left_ms == 1
+    assert server.leases.judged_own(server.read()).left_ms == 1
     server.wall_ms -= 7_200_000
     server.go_on(1)
-    assert server.witness.judged_own(server.read()).left_ms == 0
+    assert server.leases.judged_own(server.read()).left_ms == 0
 
 
 def test_a_session_that_is_not_our_own_may_act_only_while_the_server_says_so() -> None:
     server = Server()
     server.left_ms()
     server.wall_ms += LEASE_MS
-    assert server.witness.judged_own(server.read()).left_ms == 0
+    assert server.leases.judged_own(server.read()).left_ms == 0
 
 
-def test_a_store_with_a_clock_of_its_own_needs_no_witness() -> None:
+def test_a_store_with_a_clock_of_its_own_needs_no_other_clock() -> None:
     server = Server()
-    server.witness = LeaseWitness(None)
+    server.leases = ObservedLeases(None)
     server.wall_ms += LEASE_MS
     assert server.is_ended()
