@@ -22,6 +22,8 @@ a recorded effect or an open start is unclaimed (it may be that very effect, so 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -649,3 +651,69 @@ def test_check_refuses_a_run_that_is_undoing_for_each_action_that_is_gone(edit: 
 
     edit.make(code, code, does=gone)
     assert edit.fit is Fit.FITS
+
+
+# Random edits -----------------------------------------------------------------------------------------------
+
+CALLS, REGISTERS = ("call 1", "call 2"), ("register 1", "register 2")
+
+
+def foretold(old: list[str], new: list[str]) -> tuple[list[str], bool]:
+    """Return what new code does in a run in which old code was played, and whether the run is stopped then.
+
+    Else it fails, and what is registered is called.
+    """
+    done, known = Counter(one for one in old if one in CALLS), [one for one in old if one in REGISTERS]
+    unasked, waiting, executed = Counter(known), list[str](), list[str]()
+    for one in new:
+        if one in CALLS and done[one]:
+            done[one] -= 1
+        elif one in CALLS:
+            if done.total() or (waiting and unasked.total()):
+                return executed, True
+            known, waiting = [*known, *waiting], []
+            executed.append(one)
+        elif unasked[one]:
+            unasked[one] -= 1
+        else:
+            waiting.append(one)
+        if not done.total() and not unasked.total():
+            known, waiting = [*known, *waiting], []
+    if waiting:
+        return executed, True
+    return executed + [one.replace("register", "call") for one in reversed(known)], False
+
+
+def test_random_edits_do_what_the_rules_say() -> None:
+    rng, fates = Random(16), Counter[bool]()
+    for _ in range(200):
+        old, new = (rng.choices(CALLS + REGISTERS, k=rng.randint(0, 4)) for _ in range(2))
+        edit = Undoing()
+
+        async def act(x: int) -> None:
+            edit.stage.did(f"call {x}")  # noqa: B023 (called in this round)
+
+        action = nl.action(act, name="act")
+
+        async def play(code: list[str]) -> None:
+            for one in code:
+                if one in CALLS:
+                    await action(int(one[-1]))  # noqa: B023
+                else:
+                    nl.on_failure(action, int(one[-1]))  # noqa: B023
+
+        async def before() -> None:
+            await play(old)  # noqa: B023
+            await edit.stop()  # noqa: B023
+
+        async def after() -> None:
+            await play(new)  # noqa: B023
+            raise ValueError("no")
+
+        expected, is_stopped = foretold(old, new)
+        with pytest.raises(nl.RunEscalated if is_stopped else nl.RunFailed):
+            edit.make(before, after)
+        assert edit.stage.executed == expected, (old, new)
+        assert (edit.fit is Fit.DIVERGES) is (is_stopped and not expected), (old, new)
+        fates[is_stopped] += 1
+    assert min(fates.values()) > 50
