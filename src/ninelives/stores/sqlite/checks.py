@@ -33,6 +33,12 @@ These are only hints. An append that uses one (`append_known`) writes or compare
 only if the check in the row is the one that is known here.
 """
 HOT_AT_MOST = 20_000
+_WRITTEN: dict[str, rows.Row] = {}
+"""Rows of runs without an owner that this process wrote lately, by id, with their checks: created or ended.
+
+A row that is read and equals one of these needs no hash: its checks were computed here from these values.
+"""
+_WRITTEN_AT_MOST = 1_000
 _encoded = msgspec.msgpack.Encoder().encode
 _BEGUN = {table: blake2b(digest_size=CHECK_BYTES, person=table.encode()) for table in COLUMNS}
 _RUN_OF = {"runs": 0, "items": 1, "keys": 3}
@@ -84,15 +90,29 @@ def sealed_run(run: RunRow) -> rows.Row:
         if len(HOT) >= HOT_AT_MOST:
             HOT.clear()
         HOT[run.id] = (hot_of(row), hot, whole)
+    else:
+        _remember(whole)
     return whole
 
 
-def ended(row: rows.Row) -> bytes:
-    """Return the first check of a row whose run has been completed; see `append_end_known`."""
-    made = list(row)
+def ended(row: rows.Row, after: rows.Row) -> rows.Row:
+    """Return the row of a run that has been completed, with its checks; see `append_end_known`.
+
+    `row` is its row before all appends, and `after` are the columns that an append changes.
+    """
+    made = list(row[:-2])
     for at, value in _ENDED:
         made[at] = value
-    return seal("runs", cold_of(made))
+    made[_HEAD:_BASE], made[_CHANGED:] = after[:2], after[2:]
+    whole = (*made, *_of_run(made))
+    _remember(whole)
+    return whole
+
+
+def _remember(whole: rows.Row) -> None:
+    if len(_WRITTEN) >= _WRITTEN_AT_MOST:
+        _WRITTEN.clear()
+    _WRITTEN[whole[0]] = whole
 
 
 def cold_of(row: Sequence[Any]) -> Sequence[Any]:
@@ -105,7 +125,7 @@ def hot_of(row: Sequence[Any]) -> rows.Row:
     return (row[_NUMBER], row[_EPOCH], row[_STATE], *row[_HEAD:_BASE], *row[_CHANGED:])
 
 
-def _of_run(row: rows.Row) -> tuple[bytes, bytes]:
+def _of_run(row: Sequence[Any]) -> tuple[bytes, bytes]:
     return seal("runs", cold_of(row)), seal("hot", hot_of(row))
 
 
@@ -129,7 +149,7 @@ def _whole(table: str, skip: int = 0, hidden: int = 1) -> Callable[[rows.Row], r
 
 def _run(row: rows.Row) -> rows.Row:
     values = row[:-2]
-    if _of_run(values) != row[-2:]:
+    if _WRITTEN.get(row[0]) != row and _of_run(values) != row[-2:]:
         raise damaged("runs", row[0], row[0])
     return values
 

@@ -142,8 +142,8 @@ def _end_known(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
         before, check, row = known
         number, epoch, _ = before[:3]
         after = _hot_after(tx, one, before)
-        hot = checks.seal("hot", (number, epoch, "completed", *after))
-        new[number] = one.run, (hot, checks.ended(row), check, row[-2], number, epoch, *after)
+        *_, cold, hot = checks.ended(row, after)
+        new[number] = one.run, (hot, cold, check, row[-2], number, epoch, *after)
     found = tx.write("append_end_known", [row for _, row in new.values()])
     return {new[number][0]: number for (number,) in found}
 
