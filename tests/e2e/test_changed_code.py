@@ -97,6 +97,16 @@ FINE = {
 
 REFUSED = {
     "compensation changed": (HEAD + OLD.replace('ship, "back"', 'ship, "all back"'), 'nl.patched("ship")'),
+    "effect registered instead, and the code fails": (
+        HEAD + OLD.replace(GATHER, 'nl.on_failure(send_mail, "ann")\n    raise ValueError("no")'),
+        'forgets=["send_mail"]',
+    ),
+    "effect wrapped in a decision": (
+        HEAD
+        + "@nl.decision\nasync def tell(who: str) -> str:\n    return await send_mail(who)\n"
+        + OLD.replace("await send_mail(who)", "await tell(who)"),
+        "Call send_mail from the agent",
+    ),
     "step renamed": (RENAMED, 'aliases=["send_mail"]'),
     "effect inserted": (HEAD + OLD.replace(GATHER, f'await ship("x")\n    {GATHER}'), 'nl.patched("ship")'),
     "argument changed": (
@@ -180,6 +190,39 @@ def test_an_effect_that_was_removed_is_named_and_stops_the_run_before_its_next_e
     assert report["run"].returncode == 3
     assert 'forgets=["send_mail"]' in report["run"].stderr
     assert effects(tmp_path) == ["mail ann", "mail robert", "pay 3", "pay 6"]
+
+
+def test_an_effect_that_is_registered_instead_is_named_and_stops_the_run_before_it_fails(
+    parked: Path, tmp_path: Path
+) -> None:
+    registered = OLD.replace("await send_mail(who)", "nl.on_failure(send_mail, who)")
+    code = HEAD + registered.replace('return await ship("box")', 'raise ValueError("no")')
+    report = edited(parked, tmp_path, code)
+    assert report["exit"] == 0
+    (warning,) = report["warnings"]
+    (said,) = [one for one in warning["warnings"] if "'send_mail'" in one["what"]]
+    assert "if the run fails before it is asked for, it is stopped" in said["what"]
+    assert report["run"].returncode == 3
+    assert "Put the call of send_mail back" in report["run"].stderr
+    assert effects(tmp_path) == ["mail ann", "mail robert", "pay 3", "pay 6"]
+
+
+def test_a_compensation_that_is_declared_no_more_is_refused_although_the_run_may_not_need_it(
+    parked: Path, tmp_path: Path
+) -> None:
+    gone = (HEAD + OLD).replace('    nl.on_failure(ship, "back")\n', "").replace("ship(", "send_off(")
+    failing = gone.replace('return await send_off("box")', 'raise ValueError("no")')
+    report = edited(parked, tmp_path / "gone", failing)
+    assert report["exit"] == 1
+    (problem,) = report["problems"]
+    assert problem["fit"] == "diverges"
+    assert "the compensation 'ship' is not declared in this code" in problem["what"]
+    assert 'aliases=["ship"]' in problem["remedy"]
+    assert report["run"].returncode == 3
+    assert problem["what"] in report["run"].stderr
+
+    kept = gone.replace("@nl.action\nasync def send_off", '@nl.action(aliases=["ship"])\nasync def send_off')
+    assert edited(parked, tmp_path / "kept", kept)["exit"] == 0
 
 
 def test_a_decision_that_is_asked_otherwise_is_counted_and_asked_again(parked: Path, tmp_path: Path) -> None:

@@ -244,6 +244,9 @@ class Rehearsal:
             return hangs(run.id, run.agent, self._limit_seconds)
         finding = _judged(run, execution, ended)
         await clear(execution)
+        if finding.fit in (Fit.FITS, Fit.FAILS) and not _completes(ended):
+            registered = compensations.registered(execution.replay.kept) if pending is None else pending
+            finding = await _undoable(run, execution, registered) or finding
         if finding.fit is Fit.FAILS and self._is_code_of(run):
             return replace(finding, fit=Fit.FAILS_AS_BEFORE, remedy="It will fail with its present code too")
         return finding
@@ -266,6 +269,25 @@ class Rehearsal:
         if session is None or not session.code or not set(session.agents) <= AGENTS.keys():
             return False
         return code_version(session.agents) == session.code
+
+
+def _completes(ended: asyncio.Task[Any] | None) -> bool:
+    """Return whether the agent's code has come to its end: nothing is undone then."""
+    if ended is None or ended.cancelled() or ended.exception() is not None:
+        return False
+    return not isinstance(ended.result(), NextTurn)
+
+
+async def _undoable(run: RunRow, execution: Execution, registered: list[Undo]) -> CheckFinding | None:
+    """Return a finding about a compensation that this code cannot call: it is called if the run fails."""
+    for one in registered:
+        try:
+            await compensations.read_call(execution, one)
+        except Divergence as error:
+            return _finding(run, Fit.DIVERGES, error)
+        except Exception as error:  # noqa: BLE001 (an argument's own code)
+            return _finding(run, Fit.FAILS, error)
+    return None
 
 
 def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) -> CheckFinding:
@@ -335,10 +357,14 @@ def _warned(what: str, steps: Sequence[str], *remedies: str) -> Iterator[Warned]
 
 
 def _registered(execution: Execution, *, has_ended: bool) -> Iterator[Warned]:
-    """Yield a warning about a compensation that may be registered a second time, behind a new step."""
-    repeated = compensations.repeated(execution) if not has_ended else None
-    if repeated is not None:
-        yield Warned(f"{repeated.what}; if it is not asked for, the run is stopped", repeated.remedy or "")
+    """Yield a warning about a compensation that may repeat another, or an effect, behind a new step."""
+    if has_ended:
+        return
+    if (why := compensations.repeated(execution)) is not None:
+        yield Warned(f"{why.what}; if it is not asked for, the run is stopped", why.remedy or "")
+    elif (why := compensations.done_before(execution)) is not None:
+        said = "if the run fails before it is asked for, it is stopped"
+        yield Warned(f"{why.what}; {said}", why.remedy or "")
 
 
 def _if_renamed(steps: Sequence[str]) -> str:

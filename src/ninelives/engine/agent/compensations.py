@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, Divergence, UsageError
 from ninelives.core.ids import step_id
-from ninelives.core.journal.replay import CARRIED, Undo, differences, read_undo
+from ninelives.core.journal.replay import CARRIED, Undo, differences, read_undo, step_name
 from ninelives.core.model.run import Control, Journal, Kind, Record, RunQuery, State
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.agent.basics import NextTurn, log
@@ -71,14 +71,11 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
     position, replay = execution.next_position("on_failure"), execution.replay
     undos = [msgspec.json.encode(Undo(name, Raw(body))) for name in (step.name, *step.aliases)]
     if replay.undos and _is_registered(execution, position.id, undos, step, callee):
-        # The last one on record is claimed: those that waited repeat none, and may be written.
-        if replay.registering and lookup.passed_undo(execution) is None:
-            waiting, replay.registering = replay.registering, ()
-            for one in waiting:
-                keep(execution, Kind.UNDO, *one)
+        # The last one on record may be claimed now: those that waited then repeat none.
+        write_waiting(execution)
         return
     position.move_aside(replay.undo_ids)
-    if not replay.undos or lookup.passed_undo(execution) is None:
+    if not replay.registering and not _must_wait(execution):
         keep(execution, Kind.UNDO, position.id, undos[0])
         return
     # CRASH: not on record, and no effect has begun since; the next worker comes to this call again.
@@ -135,9 +132,12 @@ def _fingerprint(undo: Undo, step: Step, callee: Agent) -> Fingerprint | None:
 
 
 class Registrations:
-    """New registrations of an execution that wait, because one on record is unclaimed (`Replay.registering`).
+    """New registrations of an execution that wait (`Replay.registering`): a record that they may repeat is
+    unclaimed.
 
-    They may repeat it. When the run's code is quiescent and it is still unclaimed, the run is stopped.
+    They are written once it is claimed. When the run's code is quiescent and a registration on record is
+    still unclaimed, the run is stopped. An unclaimed effect alone does not stop it here: no effect starts
+    before it is claimed, and the run may park and claim it later.
     """
 
     def __init__(self, execution: Execution) -> None:
@@ -158,6 +158,11 @@ class Registrations:
         delivery = execution.delivery
         if not execution.replay.registering or execution.phase is not OPEN or execution.has_ended:
             return
+        if write_waiting(execution):
+            delivery.check_soon()  # effects waited for them
+            return
+        if lookup.passed_undo(execution) is None:
+            return
         if delivery.has_reads or execution.has_bodies or execution.has_acts:
             return  # we are called again when they are over
         if delivery.has_foreign():
@@ -168,6 +173,24 @@ class Registrations:
                 return
         if (error := repeated(execution)) is not None:
             execution.seal(error)
+
+
+def _must_wait(execution: Execution) -> bool:
+    """Return whether a new registration must wait: one on record, or a recorded effect, is unclaimed."""
+    if not execution.is_resumed:
+        return False
+    return lookup.passed_undo(execution) is not None or lookup.passed_over(execution) is not None
+
+
+def write_waiting(execution: Execution) -> bool:
+    """Write the registrations that have waited, unless they must still wait; return whether any were."""
+    waiting = execution.replay.registering
+    if not waiting or execution.sealed is not None or _must_wait(execution):
+        return False
+    execution.replay.registering = ()
+    for one in waiting:
+        keep(execution, Kind.UNDO, *one)
+    return True
 
 
 def repeated(execution: Execution) -> Divergence | None:
@@ -204,11 +227,40 @@ def repeated(execution: Execution) -> Divergence | None:
 
 
 def repeated_at_end(execution: Execution, ended: asyncio.Task[Any]) -> Divergence | None:
-    """Return the same when the code has ended; None if the run completes, since nothing is undone then."""
-    has_returned = not ended.cancelled() and ended.exception() is None
-    if has_returned and not isinstance(ended.result(), NextTurn):
+    """Return the error for a registration that still waits when the code has ended.
+
+    None if the run completes, since nothing is undone then. A turn that ends is stopped for an unclaimed
+    effect in any case (`lookup.left_in_turn`).
+    """
+    error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+    if error is None and not isinstance(ended.result(), NextTurn):
         return None
-    return repeated(execution)
+    return repeated(execution) or (done_before(execution, error) if error is not None else None)
+
+
+def done_before(execution: Execution, error: BaseException | None = None) -> Divergence | None:
+    """Return the error for a new registration that may repeat a recorded effect, if one waits for that.
+
+    The effect may be the very action that is registered now. `error` is what the code failed with.
+    """
+    waiting = [read_undo(body) for _, body in execution.replay.registering]
+    missed = lookup.passed_over(execution) if waiting else None
+    if missed is None:
+        return None
+    name = step_name(missed.step)
+    new = next((one.action for one in waiting if one.action == name), waiting[0].action)
+    fails = f" and fails ({type(error).__name__}: {error})"[:300] if error is not None else ""
+    renamed = f'If {name} was renamed, declare the step with aliases=["{name}"]; '
+    return Divergence(
+        f"the code registers the compensation {new!r}{fails}, but {lookup.not_called(missed)}",
+        run=execution.run.id,
+        step=missed.step,
+        remedy=f"Nothing was executed. {renamed if lookup.is_unknown(name) else ''}"
+        f"Put the call of {name} back; if the change is for later runs, write "
+        f'`if nl.patched("{new}"):` around the registration, with the old code under `else:`; '
+        f"if the code gives {name} up on purpose, and the compensation is to be called all the same, declare "
+        f'@nl.agent(forgets=["{name}"])',
+    )
 
 
 def _preview(undo: Undo) -> dict[str, str]:
@@ -289,11 +341,7 @@ async def call_all(execution: Execution, pending: list[Undo]) -> None:
 
 async def _call(execution: Execution, one: Undo) -> None:
     try:
-        step = _found(one.action, execution.run.id)
-        body, contents = bytes(one.arguments), dict[bytes, bytes]()
-        if agent_arguments.has_parts(body):
-            contents = await execution.call_store(agent_arguments.parts, body)
-        args, kwargs, _ = agent_arguments.decode(_callee(step), body, execution.run.id, contents)
+        step, args, kwargs = await read_call(execution, one)
     except Divergence as error:
         execution.seal(error)
         return await execution.forever()
@@ -302,6 +350,19 @@ async def _call(execution: Execution, one: Undo) -> None:
     else:
         await asyncio.to_thread(STEPS[step.name], *args, **kwargs)
     return None
+
+
+async def read_call(execution: Execution, one: Undo) -> tuple[Step, tuple[Any, ...], dict[str, Any]]:
+    """Return the step that a registration names, and its arguments.
+
+    Raises Divergence when this code cannot call it: it is not declared, or its parameters are others.
+    """
+    step = _found(one.action, execution.run.id)
+    body, contents = bytes(one.arguments), dict[bytes, bytes]()
+    if agent_arguments.has_parts(body):
+        contents = await execution.call_store(agent_arguments.parts, body)
+    args, kwargs, _ = agent_arguments.decode(_callee(step), body, execution.run.id, contents)
+    return step, args, kwargs
 
 
 def _found(action: str, run: str) -> Step:

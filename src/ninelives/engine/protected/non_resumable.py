@@ -64,6 +64,7 @@ def call_plain(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def _refuse_inside(execution: Execution, step: Step) -> None:
     frame = FRAME.get()
     if frame is not None:
+        resumable.stop_if_done(execution, step)
         what = "non-resumable" if step.effect is not None and not step.effect.resumable else "keyed"
         raise UsageError(
             f"{step.name} is a {what} action, called inside step {frame.position.name}",

@@ -347,6 +347,8 @@ class Delivery:
         # the code to the record: refuse only at a standstill.
         if missed is not None and held and not has_begun and not self._reads:
             return self._hold(held[0][0], missed)
+        if missed is None and held and has_begun:
+            self.check_soon()  # the compensations that these wait for may be written now
         return has_begun
 
     def _hold(self, asking: StepLookup, missed: Claimed) -> bool:

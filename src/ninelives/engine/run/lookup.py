@@ -224,7 +224,7 @@ def not_claimed(asking: StepLookup, missed: Claimed) -> Divergence:
         has_id = asking.call.given is not None or branch.startswith(ID_MARK)
         first = f"If {name} has another id= now, put the old one back; " if has_id else ""
     return Divergence(
-        f"the code at {where} would start {new} now, but {_not_called(missed)}",
+        f"the code at {where} would start {new} now, but {not_called(missed)}",
         where=where,
         run=asking.execution.run.id,
         step=missed.step,
@@ -236,11 +236,34 @@ def not_claimed(asking: StepLookup, missed: Claimed) -> Divergence:
     )
 
 
+def wrapped(position: StepPosition, kind: StepKind, inner: Step) -> Divergence | None:
+    """Return the error for an effect that is called inside a read; None if no record of it is unclaimed.
+
+    What is called inside a step is part of its body and finds no record: not even `forgets=` helps.
+    """
+    names, execution = (inner.name, *inner.aliases), position.execution
+    missed = execution.claims.passed_over(lambda one: step_name(one.step) in names and is_effect(one))
+    if missed is None:
+        return None
+    return Divergence(
+        f"the action {inner.name} is called inside the {read_text(kind)} {position.name}, "
+        f"but {not_called(missed)}",
+        run=execution.run.id,
+        step=missed.step,
+        remedy=f"The action was not executed. Call {inner.name} from the agent, where its record is found",
+    )
+
+
+def read_text(kind: StepKind) -> str:
+    """Say what a step that is no effect was declared as."""
+    return "decision" if kind is StepKind.DECISION else "reads_only action"
+
+
 def left_in_turn(missed: Claimed, run: str) -> Divergence:
     """Return the error for a turn that would end although a recorded effect was passed over."""
     name = parse_step_id(missed.step).name
     return Divergence(
-        f"the code ends its turn with nl.next_turn(), but {_not_called(missed)} in a later turn",
+        f"the code ends its turn with nl.next_turn(), but {not_called(missed)} in a later turn",
         run=run,
         step=missed.step,
         remedy="Nothing was executed. Put the call back before nl.next_turn() until this turn is over; "
@@ -249,7 +272,7 @@ def left_in_turn(missed: Claimed, run: str) -> Divergence:
     )
 
 
-def _not_called(missed: Claimed) -> str:
+def not_called(missed: Claimed) -> str:
     """Say which recorded effect no call has claimed, and what that could lead to."""
     given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
     became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"

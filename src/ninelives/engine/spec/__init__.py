@@ -4,5 +4,6 @@
   `transactions`: actions in users' own databases
 - `agent_arguments`, `methods`, `functions`: signatures; `argument_changes`: warn when a body changes its
   arguments
+- `inner_calls`: the steps that a step's code calls
 - `callbacks`: call users' other functions safely (verify, key, predicates, upgrade)
 """

@@ -39,6 +39,7 @@ from ninelives.engine.run.lifecycle import OPEN, Phase
 from ninelives.engine.run.lookup import StepLookup
 from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import argument_changes
+from ninelives.engine.spec.inner_calls import steps_called
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, other_loops
 from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
@@ -78,8 +79,8 @@ def refuse_inside(execution: Execution | None, step: Step) -> None:
     frame = FRAME.get()
     if frame is not None and frame.kind is not StepKind.ACTION and lookup.is_effect_step(step):
         # The outer record says that nothing was done: changed code may drop it, or execute it again.
-        outer = frame.position.name
-        what = "decision" if frame.kind is StepKind.DECISION else "reads_only action"
+        stop_if_done(execution, step)
+        outer, what = frame.position.name, lookup.read_text(frame.kind)
         raise UsageError(
             f"the action {step.name} is called inside the {what} {outer}, which may be repeated",
             run=execution.run.id,
@@ -87,6 +88,19 @@ def refuse_inside(execution: Execution | None, step: Step) -> None:
             remedy=f"Call {step.name} from the agent; or declare {outer} as an @nl.action: the whole is one "
             f"effect; or, if {step.name} only reads, declare it with reads_only=True",
         )
+
+
+def stop_if_done(execution: Execution, step: Step) -> None:
+    """Stop the run if the effect that is called inside a read is on record: the edit can be taken back.
+
+    Without that the refused call fails the read, and with it the run.
+    """
+    frame = FRAME.get()
+    if frame is None or frame.kind is StepKind.ACTION or not execution.is_resumed:
+        return
+    error = lookup.wrapped(frame.position, frame.kind, step)
+    if error is not None:
+        execution.on_loop(lambda: execution.seal(error))
 
 
 async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
@@ -192,7 +206,23 @@ async def _recall(
         given=given,
     )
     found = await identity.find(asking)
+    if found is None and not is_effect:
+        await _refuse_wrapping(execution, step, position)
     return found if isinstance(found, Recorded) else None
+
+
+async def _refuse_wrapping(execution: Execution, step: Step, position: StepPosition) -> None:
+    """Stop the run before a read whose code calls an effect that is on record and unclaimed.
+
+    The call would be refused in it. It is decided before the body starts, so that `check` says the same.
+    """
+    if not execution.replay.left and not execution.claims.open:
+        return
+    for inner in steps_called(step.function):
+        error = lookup.wrapped(position, step.kind, inner) if lookup.is_effect_step(inner) else None
+        if error is not None:
+            execution.seal(error)
+            await execution.forever()
 
 
 async def execute(

@@ -57,6 +57,7 @@ async def _undoes(
     execution: Execution, state: State, error: bytes | None, after: Sequence[Draft], facts: Facts
 ) -> bool:
     """Record that compensations begin, if any are registered; the run ends after them. False if none are."""
+    compensations.write_waiting(execution)
     if not execution.replay.kept:
         return False
     if not compensations.registered(execution.replay.kept):

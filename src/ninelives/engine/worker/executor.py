@@ -470,6 +470,7 @@ async def perform(execution: Execution, code: Any) -> asyncio.Task[Any] | None:
 def _carried(execution: Execution) -> list[Draft]:
     """Return the records that follow the snapshot at the start of the next turn."""
     drafts: list[Draft] = []
+    compensations.write_waiting(execution)
     if execution.replay.kept:
         drafts += [*resources.carried(execution), *compensations.carried(execution)]
     if execution.replay.returned:
