@@ -352,6 +352,20 @@ def test_a_transaction_that_fails_spoils_none_that_come_after_it(postgres_url: s
     store.close()
 
 
+def test_a_connection_whose_work_was_given_up_knows_what_it_had_prepared(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    prove = ("prove_session", (b"", "nobody"))
+
+    def give_up(tx: Transaction) -> None:
+        tx.do(*prove)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        store._pool.write(give_up)
+    store._pool.write(lambda tx: tx.do(*prove))
+    store.close()
+
+
 def while_locked(store: PostgresStore, work: Callable[[Transaction], object], blocked: Callable[[], T]) -> T:
     """Do something that waits for a transaction's locks, and end the transaction when it waits."""
     is_done, is_waited_for = threading.Event(), threading.Event()
