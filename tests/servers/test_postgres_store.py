@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -364,6 +367,39 @@ def test_a_connection_whose_work_was_given_up_knows_what_it_had_prepared(postgre
         store._pool.write(give_up)
     store._pool.write(lambda tx: tx.do(*prove))
     store.close()
+
+
+def test_a_child_that_came_by_fork_closes_nothing_of_its_parents(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    running(store)
+    store.wait_for_work(0)
+    kept, other = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, which is what this is about
+        pid = os.fork()
+    if pid == 0:
+        # The parent's sockets are closed here: their numbers are free for the child's own files.
+        own = [os.dup(kept) for _ in range(30)]
+        with suppress(BaseException):
+            signal.alarm(4)  # a child that hangs is killed by it
+            store.close()
+            os._exit(sum(not is_open(fd) for fd in own))
+        os._exit(99)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert store.renew_session("s1").left_ms > 0
+    store.create_runs([new_run("r2")])
+    assert store.wait_for_work(5)
+    store.close()
+    for fd in (kept, other):
+        os.close(fd)
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def while_locked(store: PostgresStore, work: Callable[[Transaction], object], blocked: Callable[[], T]) -> T:
