@@ -436,6 +436,14 @@ def _is_open(inode: tuple[int, int]) -> bool:
     return _CONNECTED[inode] > 0
 
 
+def is_open_here(path: Path) -> bool:
+    """Return whether this process has a database open.
+
+    Then only SQLite may open the file: closing any other descriptor of it drops SQLite's locks.
+    """
+    return _is_open(_identity(path))
+
+
 def require_closed(path: Path) -> None:
     """Check that no process has a database open.
 
