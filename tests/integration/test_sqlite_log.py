@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
 from ninelives.core.errors import StoreError, StoreUnavailable
+from ninelives.core.model.run import RunRow
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files import checkpointer
 from ninelives.stores.sqlite.files.checkpointer import Checkpointer
@@ -105,6 +107,40 @@ def test_readers_see_one_truth_while_the_log_is_emptied(
     assert wrong == []
     assert seen == sorted(seen)
     assert reader.load_journal("r1", since=0).run.length == 151
+
+
+@pytest.mark.parametrize("fault", ["the log cannot be opened", "the disk fails"])
+def test_a_commit_after_which_no_room_can_be_made_in_the_log_succeeds_and_wakes_others(
+    path: Path, tmp_path: Path, opened: Opener, fault: str
+) -> None:
+    store, other = opened(), opened()
+    store._files.fill_log()
+    while other.wait_for_work(0):
+        pass
+    log, aside = Path(f"{path}-wal"), tmp_path / "aside"
+    begun = []
+
+    def fail(_: object, sql: str, __: object) -> bool:
+        begun.append(sql)
+        if begun.count("BEGIN IMMEDIATE") == 2:
+            raise apsw.IOError("disk I/O error")
+        return True
+
+    if fault == "the disk fails":
+        store._files._cursor.exec_trace = fail
+    else:
+        log.rename(aside)
+        log.mkdir()
+    large = [new_run(f"r{number}", body=b"0" * 60_000) for number in range(20)]
+    assert all(isinstance(row, RunRow) for row in store.create_runs(large))
+    assert other.wait_for_work(0)
+    if fault == "the disk fails":
+        assert begun.count("BEGIN IMMEDIATE") == 2
+        store._files._cursor.exec_trace = None
+    else:
+        log.rmdir()
+        aside.rename(log)
+    store.create_runs([new_run("later")])
 
 
 # The thread itself -------------------------------------------------------------------------------
