@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ninelives.core.errors import StoreError, StoreUnavailable
+from ninelives.core.errors import StoreBroken, StoreError, StoreUnavailable
 from ninelives.core.model.run import RunRow
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files import checkpointer
@@ -154,7 +154,12 @@ class Bench:
         self.turns: list[Callable[[], None]] = []
         self.called = threading.Semaphore(0)
         live = path.with_name(path.name + "-live")
-        self.subject = Checkpointer(live, store._files.connect, self.alone, lambda _: None, self.told.append)
+        self.subject = Checkpointer(live, store._files.connect, self.alone, self.copied, self.told.append)
+        self.marks: list[Callable[[], None]] = []
+
+    def copied(self, _: object) -> None:
+        if self.marks:
+            self.marks.pop(0)()
 
     def alone(self, work: Callable[[], None]) -> None:
         try:
@@ -226,6 +231,34 @@ def test_it_starts_again_after_it_could_not_connect(bench: Bench, monkeypatch: p
     bench.grown()
     assert bench.called.acquire(timeout=3), "the log is never emptied again"
     bench.subject.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("fault", [OSError("I/O error"), apsw.BusyError("busy"), apsw.FullError("full")])
+def test_it_starts_again_after_it_could_not_say_what_was_copied(bench: Bench, fault: Exception) -> None:
+    def fail() -> None:
+        raise fault
+
+    bench.marks = [fail]
+    bench.grown()
+    assert bench.called.acquire(timeout=LONG_SECONDS)
+    gone(bench)
+    bench.grown()
+    assert bench.called.acquire(timeout=3), "the log is never emptied again"
+    bench.subject.close()
+    assert bench.told == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_database_that_fails_while_it_is_asked_what_was_copied_makes_the_store_unfit(bench: Bench) -> None:
+    def fail() -> None:
+        raise apsw.IOError("disk I/O error")
+
+    bench.marks = [fail]
+    bench.grown()
+    assert bench.called.acquire(timeout=LONG_SECONDS)
+    bench.subject.close()
+    assert [type(error) for error in bench.told] == [StoreBroken]
 
 
 def test_a_damaged_log_makes_the_store_unfit(bench: Bench) -> None:
