@@ -36,7 +36,7 @@ from ninelives.core.model.run import Claims, RunQuery, RunRow, State
 from ninelives.core.model.session import Cause, Fate
 from ninelives.stores.open import open_store
 from ninelives.stores.postgres import PostgresStore, claims, sessions
-from ninelives.stores.postgres.server import schema
+from ninelives.stores.postgres.server import schema, session_locks
 from ninelives.stores.postgres.server.address import parse
 from ninelives.stores.postgres.server.open_connection import connect
 from ninelives.stores.postgres.server.queries import migrations
@@ -337,6 +337,33 @@ def test_a_session_takes_its_lock_again_when_its_connection_breaks(far: Postgres
     assert far.renew_session("s1").left_ms > 0
     assert far.end_sessions(None, Cause.DIED) == []
     assert row(far).session == "s1"
+
+
+def test_a_lock_that_comes_after_its_session_is_over_is_not_kept(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_locks, "_PATIENCE_SECONDS", 0.1)
+    store = PostgresStore(postgres_url)
+    running(store)
+    lock = store._sessions._locks["s1"]
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+    def is_awaited(count: int) -> bool:
+        with closing(psycopg.connect(shared_url(), autocommit=True)) as asking:
+            return asking.execute(waiting.encode()).fetchone() == (count,)
+
+    with closing(psycopg.connect(shared_url(), autocommit=True)) as rival, ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(rival.execute, "SELECT pg_advisory_lock(%s)", (lock._number,))
+        until(lambda: is_awaited(1))
+        change(f"SELECT pg_terminate_backend({lock._connection.info.backend_pid})")
+        taken.result(60)
+        until(lambda: is_awaited(1))  # the store wants its lock back
+        assert lock.release() is None
+        rival.execute("SELECT pg_advisory_unlock_all()")
+        lock._watch.join(60)
+        free = "SELECT pg_try_advisory_lock(%s)"
+        until(lambda: rival.execute(free, (lock._number,)).fetchone() == (True,))
+    store.close()
 
 
 def test_a_transaction_that_fails_spoils_none_that_come_after_it(postgres_url: str) -> None:
