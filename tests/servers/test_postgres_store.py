@@ -24,6 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ninelives.core.errors import (
     BadRecord,
+    Corrupt,
     LeaseLost,
     SchemaMismatch,
     StoreUnavailable,
@@ -32,7 +33,7 @@ from ninelives.core.errors import (
 )
 from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import Claims, RunQuery, RunRow, State
+from ninelives.core.model.run import Claims, Kind, RunQuery, RunRow, State
 from ninelives.core.model.session import Cause, Fate
 from ninelives.stores.open import open_store
 from ninelives.stores.postgres import PostgresStore, claims, sessions
@@ -363,6 +364,20 @@ def test_a_lock_that_comes_after_its_session_is_over_is_not_kept(
         lock._watch.join(60)
         free = "SELECT pg_try_advisory_lock(%s)"
         until(lambda: rival.execute(free, (lock._number,)).fetchone() == (True,))
+    store.close()
+
+
+def test_a_run_that_has_lost_the_record_before_a_turn_is_not_shortened(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    run = running(store)
+    for body in (b"step", b"one", b"two"):
+        store.commit([append(run, body, kind=Kind.RESULT if body == b"step" else Kind.TURN)])
+        run = row(store)
+    assert change(f"DELETE FROM {parse(postgres_url).schema}.records WHERE seq = 1") == 1
+    with pytest.raises(Corrupt, match="record 1 is missing") as caught:
+        store.prune(ended_before_ms=0)
+    assert caught.value.run == "r1"
+    assert row(store) == run
     store.close()
 
 
