@@ -84,6 +84,7 @@ class StepLookup:
         is_effect: bool = False,
         given: str | None = None,
         child: str | None = None,
+        shown: dict[str, str] | None = None,
         care: Care = Care.NONE,
         begin: Begin | None = None,
     ) -> None:
@@ -96,6 +97,7 @@ class StepLookup:
             given=given,
             child=child,
             is_effect=is_effect,
+            shown=shown or {},
         )
 
     def keep_where(self) -> None:
