@@ -676,6 +676,40 @@ def test_by_default_the_process_really_ends(who: str) -> None:
     assert ended.stdout == ""
 
 
+_ENDS = """
+import os, sys
+from ninelives.engine.commit.committer import end_process
+if sys.argv[1] == "closed":
+    os.close(2)
+elif sys.argv[1] == "none":
+    sys.stderr = None
+elif sys.argv[1] == "full":
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    os.dup2(writes, 2)
+    try:
+        while True:
+            os.write(2, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(2, True)
+class Odd(Exception):
+    def __repr__(self):
+        raise ValueError("no text")
+try:
+    end_process(Odd() if sys.argv[1] == "textless" else OSError("a sync failed"))
+finally:
+    print("it goes on")
+"""
+
+
+@pytest.mark.parametrize("stderr", ["closed", "none", "full", "textless"])
+def test_the_process_ends_even_if_it_cannot_say_why(stderr: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDS, stderr], check=False, capture_output=True, timeout=LONG_SECONDS
+    )
+    assert (ended.returncode, ended.stdout) == (EXIT_CODE, b"")
+
+
 # Late tickets and closing ------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ wait: event loops, and tickets that may be committed later.
 from __future__ import annotations
 
 import os
-import sys
+import select
 import threading
 import time
 from collections import deque
@@ -51,6 +51,7 @@ from ninelives.store import Store
 EXIT_CODE = 70
 """Exit code of a process that no longer knows what is durable (EX_SOFTWARE)."""
 
+_REPORT_SECONDS, _REPORT_BYTES = 1.0, 4096
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
 _Given = TypeVar("_Given")
 _Answer = TypeVar("_Answer")
@@ -58,10 +59,13 @@ _Answer = TypeVar("_Answer")
 
 def end_process(error: BaseException) -> None:
     """End this process at once: no exit handler runs, nothing that could act on a wrong state."""
-    what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
-    os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace"))
-    sys.stderr.flush()
-    os._exit(EXIT_CODE)
+    try:
+        what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
+        # A pipe that is full and not read would block the write; one that is ready takes this much.
+        if select.select([], [2], [], _REPORT_SECONDS)[1]:
+            os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace")[:_REPORT_BYTES])
+    finally:
+        os._exit(EXIT_CODE)  # whatever became of the report: stderr may be closed
 
 
 class Committer:
