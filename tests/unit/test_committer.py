@@ -824,6 +824,32 @@ def test_a_ticket_that_comes_after_closing_is_refused_or_committed(bench: Bench)
         assert ticket.is_answered
 
 
+class Closing(SteppingClock):
+    """A clock that is read while a ticket is made, and closes the committer then."""
+
+    close: Callable[[], None] = staticmethod(lambda: None)
+
+    def now_ms(self) -> int:
+        """Close it, once, in the midst of `submit`."""
+        close, self.close = self.close, lambda: None
+        close()
+        return super().now_ms()
+
+
+@pytest.mark.parametrize("within", [None, 0.0])
+def test_a_ticket_that_is_made_while_the_committer_closes_is_answered(
+    bench: Bench, within: float | None
+) -> None:
+    clock, home = Closing(), Landing()
+    committer = Committer(bench.store, clock, fatal=bench.fatal.append)
+    clock.close = committer.close
+    ticket = committer.submit(bench.tails[0], results(b"late"), home=home, within_seconds=within)
+    assert home.arrived.acquire(timeout=1), "it is never answered"
+    with pytest.raises(StoreUnavailable, match="closed"):
+        ticket.result()
+    assert (bench.bodies("r0"), bench.store.batches, bench.fatal) == ([], [], [])
+
+
 # Any interleaving --------------------------------------------------------------------------------
 
 RUNS = 3

@@ -68,6 +68,10 @@ def end_process(error: BaseException) -> None:
         os._exit(EXIT_CODE)  # whatever became of the report: stderr may be closed
 
 
+def _closed(run: str | None = None) -> StoreUnavailable:
+    return StoreUnavailable("the committer has been closed", run=run, remedy="Open the store again")
+
+
 class Committer:
     """Commits the tickets of all runs of a process in batches."""
 
@@ -110,9 +114,7 @@ class Committer:
         if self._sealed is not None:
             raise self._sealed
         if self._closing:
-            raise StoreUnavailable(
-                "the committer has been closed", run=tail.run, remedy="Open the store again"
-            )
+            raise _closed(tail.run)
         # On the caller's thread: bad content raises there, and does
         # not fail the batch that it would share with other runs.
         if extras is not NOTHING:
@@ -121,7 +123,9 @@ class Committer:
         for draft in drafts:
             ticket.add(draft, self._clock.now_ms())
         self._queue.append(ticket)
-        if within_seconds is not None:
+        if self._closing:
+            self._help()  # closed since the check above: `close` may have read the queue for the last time
+        elif within_seconds is not None:
             self._want(time.monotonic() + within_seconds)
         return ticket
 
@@ -145,12 +149,12 @@ class Committer:
         """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed."""
         at_ms = self._clock.now_ms()
         # Not blocking: if a batch is under way, a ticket is better, since it shares the next transaction.
-        if self._closing or not self._turn.acquire(blocking=False):
+        if not self._turn.acquire(blocking=False):
             return None
         try:
-            # Checked with the lock held: a queued ticket of the
-            # same run must become durable before this record.
-            if self._queue or tail.is_over or self._sealed is not None:
+            # Checked with the lock held: a queued ticket of the same run must
+            # become durable before this record, and `close` waits for the lock.
+            if self._queue or tail.is_over or self._sealed is not None or self._closing:
                 return None  # earlier tickets are committed first
             commit = sealed_single(tail, draft, at_ms)
             if commit is None:
@@ -182,9 +186,10 @@ class Committer:
             self._wanted.notify()
         if self._thread is not None:
             self._thread.join()
-        self._help()
-        with self._turn:
-            pass  # wait until another thread's batch has been answered
+        with self._turn:  # after the batch that another thread has under way
+            self._drain()
+            # From here on nothing is written: the store may be closed next.
+            self._sealed = self._sealed or _closed()
         self._help()
 
     def _want(self, when: float) -> None:
@@ -216,14 +221,19 @@ class Committer:
         # again, right here: no ticket is left behind.
         while self._queue and self._turn.acquire(blocking=False):
             try:
-                while self._queue:
-                    self._commit_batch()
-            except StoreUnavailable as error:
-                self._strand(error)  # closing, and nothing was written: no need to end the process
-            except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
-                self._seal_off(error)
+                self._drain()
             finally:
                 self._turn.release()
+
+    def _drain(self) -> None:
+        """Commit everything that is queued. With `_turn` held."""
+        try:
+            while self._queue:
+                self._commit_batch()
+        except StoreUnavailable as error:
+            self._strand(error)  # closing, and nothing was written: no need to end the process
+        except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
+            self._seal_off(error)
 
     def _commit_batch(self) -> None:
         groups = self._gather()
