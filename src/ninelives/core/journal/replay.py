@@ -385,8 +385,8 @@ def write_body(
     """Return the body of a step's record; `shown` are the arguments of a step without a fingerprint."""
     if fingerprint is not None and value is not None and not attempts and usage is None:
         # The hot path: the same bytes as the encoder's, without its copies.
-        shown = _ENCODE(fingerprint.preview())
-        given = b',"a":%b' % shown if len(shown) > 2 else b""
+        preview = _ENCODE(fingerprint.preview())
+        given = b',"a":%b' % preview if len(preview) > 2 else b""
         return b'{"f":"%b"%b,"v":%b}' % (fingerprint.digest.hex().encode(), given, value)
     return _ENCODE(
         StepBody(
