@@ -18,7 +18,7 @@ wait: event loops, and tickets that may be committed later.
 from __future__ import annotations
 
 import os
-import sys
+import select
 import threading
 import time
 from collections import deque
@@ -51,6 +51,7 @@ from ninelives.store import Store
 EXIT_CODE = 70
 """Exit code of a process that no longer knows what is durable (EX_SOFTWARE)."""
 
+_REPORT_SECONDS, _REPORT_BYTES = 1.0, 4096
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
 _Given = TypeVar("_Given")
 _Answer = TypeVar("_Answer")
@@ -58,10 +59,19 @@ _Answer = TypeVar("_Answer")
 
 def end_process(error: BaseException) -> None:
     """End this process at once: no exit handler runs, nothing that could act on a wrong state."""
-    what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
-    os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace"))
-    sys.stderr.flush()
-    os._exit(EXIT_CODE)
+    try:
+        what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
+        # A pipe that is full and not read would block the write; one that is ready takes this much.
+        if select.select([], [2], [], _REPORT_SECONDS)[1]:
+            os.write(
+                2, f"ninelives: the process ends here: {what}\n".encode(errors="replace")[:_REPORT_BYTES]
+            )
+    finally:
+        os._exit(EXIT_CODE)  # whatever became of the report: stderr may be closed
+
+
+def _closed(run: str | None = None) -> StoreUnavailable:
+    return StoreUnavailable("the committer has been closed", run=run, remedy="Open the store again")
 
 
 class Committer:
@@ -106,9 +116,7 @@ class Committer:
         if self._sealed is not None:
             raise self._sealed
         if self._closing:
-            raise StoreUnavailable(
-                "the committer has been closed", run=tail.run, remedy="Open the store again"
-            )
+            raise _closed(tail.run)
         # On the caller's thread: bad content raises there, and does
         # not fail the batch that it would share with other runs.
         if extras is not NOTHING:
@@ -117,7 +125,9 @@ class Committer:
         for draft in drafts:
             ticket.add(draft, self._clock.now_ms())
         self._queue.append(ticket)
-        if within_seconds is not None:
+        if self._closing:
+            self._help()  # closed since the check above: `close` may have read the queue for the last time
+        elif within_seconds is not None:
             self._want(time.monotonic() + within_seconds)
         return ticket
 
@@ -141,12 +151,12 @@ class Committer:
         """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed."""
         at_ms = self._clock.now_ms()
         # Not blocking: if a batch is under way, a ticket is better, since it shares the next transaction.
-        if self._closing or not self._turn.acquire(blocking=False):
+        if not self._turn.acquire(blocking=False):
             return None
         try:
-            # Checked with the lock held: a queued ticket of the
-            # same run must become durable before this record.
-            if self._queue or tail.is_over or self._sealed is not None:
+            # Checked with the lock held: a queued ticket of the same run must
+            # become durable before this record, and `close` waits for the lock.
+            if self._queue or tail.is_over or self._sealed is not None or self._closing:
                 return None  # earlier tickets are committed first
             commit = sealed_single(tail, draft, at_ms)
             if commit is None:
@@ -178,9 +188,10 @@ class Committer:
             self._wanted.notify()
         if self._thread is not None:
             self._thread.join()
-        self._help()
-        with self._turn:
-            pass  # wait until another thread's batch has been answered
+        with self._turn:  # after the batch that another thread has under way
+            self._drain()
+            # From here on nothing is written: the store may be closed next.
+            self._sealed = self._sealed or _closed()
         self._help()
 
     def _want(self, when: float) -> None:
@@ -212,14 +223,19 @@ class Committer:
         # again, right here: no ticket is left behind.
         while self._queue and self._turn.acquire(blocking=False):
             try:
-                while self._queue:
-                    self._commit_batch()
-            except StoreUnavailable as error:
-                self._strand(error)  # closing, and nothing was written: no need to end the process
-            except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
-                self._seal_off(error)
+                self._drain()
             finally:
                 self._turn.release()
+
+    def _drain(self) -> None:
+        """Commit everything that is queued. With `_turn` held."""
+        try:
+            while self._queue:
+                self._commit_batch()
+        except StoreUnavailable as error:
+            self._strand(error)  # closing, and nothing was written: no need to end the process
+        except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
+            self._seal_off(error)
 
     def _commit_batch(self) -> None:
         groups = self._gather()
