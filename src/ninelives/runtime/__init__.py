@@ -1,6 +1,6 @@
 """The façade and only composition root: it connects stores, committers, workers and handles.
 
-- `runtime`: `nl.Runtime`; `script`: `nl.run`; `run`, `inbox`: handles to runs and inbox items; `blocking`: the
+- `runtime`: `nl.Runtime`; `script`: `nl.run`; `run`, `inbox`: handles to runs and items; `blocking`: the
   same for plain code
 - `run_creation`: new runs; `run_here`: create a run, and work on it in this process
 - `store_calls`: what handles need of a runtime; `wakeups`: wait for the store's wake-ups; `output_reader`: a
