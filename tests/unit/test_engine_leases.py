@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +12,11 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.session import Session
+from ninelives.engine.lease import Lease
 from ninelives.engine.step import threads
 from ninelives.runtime import ProcessOptions
 from ninelives.stores.clock import SystemClock
+from tests.contract.makers import new_session
 from tests.replay.lifetimes import QuickStore, run_async
 
 
@@ -31,6 +34,43 @@ def test_a_body_that_was_withdrawn_does_not_wait_for_a_lease() -> None:
             return await waiting
 
     assert asyncio.run(main()) is False
+
+
+class Overtaken(Lease):
+    """A lease that is stopped just when its thread is about to extend it."""
+
+    _until_ms = 0.0
+    is_extended: threading.Event | None = None
+
+    @property
+    def until_ms(self) -> float:  # type: ignore[override]
+        """Until when bodies may begin."""
+        return self._until_ms
+
+    @until_ms.setter
+    def until_ms(self, value: float) -> None:
+        if self.is_extended is not None and not self.is_extended.is_set() and value:
+            stopping = threading.Thread(target=self.stop)
+            stopping.start()
+            stopping.join(0.2)  # it may have to wait for us
+            self._until_ms = value
+            self.is_extended.set()
+        else:
+            self._until_ms = value
+
+
+def test_no_body_begins_after_its_lease_was_stopped_in_the_midst_of_a_renewal() -> None:
+    store, clock = QuickStore(), SystemClock()
+    store.register_session(new_session(lease_ms=30))
+
+    async def main() -> float:
+        lease = Overtaken(store, clock, "s1", 30, sent_ms=clock.boot_ms(), lost=lambda _: None)
+        lease.is_extended = threading.Event()
+        assert await asyncio.to_thread(lease.is_extended.wait, 20)
+        await asyncio.to_thread(lease._thread.join)
+        return lease.until_ms
+
+    assert run_async(main) == 0
 
 
 class StandingStill(SystemClock):
