@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 import ninelives as nl
+from ninelives.core.errors import StoreBroken
 from ninelives.core.model.run import Claims, Control, Journal, NewRun, State
 from ninelives.core.model.run import RunRow as Row
 from ninelives.core.model.session import Cause, NewSession
+from ninelives.runtime import ProcessOptions
 from ninelives.runtime.run_creation import new_run
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async
@@ -317,6 +320,37 @@ def test_a_fenced_run_begins_and_records_nothing_and_its_code_sees_no_error() ->
     assert [one.kind.value for one in store.load_journal("run").records] == ["created"]
     assert executed == []
     assert seen == []
+
+
+@pytest.mark.parametrize("end", ["returns", "raises", "next turn", "is cancelled", "undoes"])
+@pytest.mark.parametrize("is_dedicated", [True, False])
+def test_a_run_that_ends_after_the_store_broke_raises_it_and_does_not_hang(
+    end: str, is_dedicated: bool
+) -> None:
+    store = QuickStore()
+
+    @nl.agent(name="ender")
+    async def agent() -> Any:
+        if end == "undoes":
+            nl.on_failure(double, 2)
+            await double(1)
+        if end == "is cancelled":
+            store.control_run("run", Control.CANCEL)
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        rt._committer._seal_off(StoreBroken("a sync failed"))
+        if end in ("raises", "undoes"):
+            raise ValueError(end)
+        return nl.next_turn() if end == "next turn" else None
+
+    async def main() -> None:
+        nonlocal rt
+        async with nl.Runtime(store, process=ProcessOptions(is_dedicated=is_dedicated)) as rt:
+            with pytest.raises(StoreBroken, match="a sync failed"):
+                await rt.run(agent, id="run")
+
+    rt: Any = None
+    run_async(main)
 
 
 def test_a_worker_that_stops_leaves_its_runs_to_the_next() -> None:

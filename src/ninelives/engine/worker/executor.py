@@ -259,7 +259,7 @@ class Executor:
                 await self._give_up(execution, execution.sealed)
             else:
                 await ending.finish(execution, undoing.state, error)
-        except Corrupt as damage:
+        except (BadRecord, Corrupt) as damage:
             await self._give_up(execution, damage)
         finally:
             self._leave(execution)
@@ -281,7 +281,7 @@ class Executor:
                 return None
             outcome = await drive(execution, agent, journal)
             return await self._conclude(execution, agent, journal, outcome)
-        except Corrupt as error:
+        except (BadRecord, Corrupt) as error:
             await self._give_up(execution, error)  # only this run stops; the others continue
             return None
         except Unruly as error:
