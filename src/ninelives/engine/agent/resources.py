@@ -280,8 +280,9 @@ class _Recheck:
         self._execution.delivery.running.add(self)
         self._execution.replay.left += 1  # keeps the run in replay: nothing new begins until we know
         # In no run's context: tasks that the check creates must not become branches.
-        task = asyncio.Task(self._check(), loop=self._execution.loop, context=Context())
-        task.add_done_callback(self._end)
+        # Kept (by `running`, through us): the event loop refers to its tasks only weakly.
+        self._task = asyncio.Task(self._check(), loop=self._execution.loop, context=Context())
+        self._task.add_done_callback(self._end)
 
     async def _check(self) -> StaleResource | None:
         check, what, target = self._resource.check, "its check says so", _target(self._resource)
