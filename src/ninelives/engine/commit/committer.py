@@ -63,7 +63,9 @@ def end_process(error: BaseException) -> None:
         what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
         # A pipe that is full and not read would block the write; one that is ready takes this much.
         if select.select([], [2], [], _REPORT_SECONDS)[1]:
-            os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace")[:_REPORT_BYTES])
+            os.write(
+                2, f"ninelives: the process ends here: {what}\n".encode(errors="replace")[:_REPORT_BYTES]
+            )
     finally:
         os._exit(EXIT_CODE)  # whatever became of the report: stderr may be closed
 
