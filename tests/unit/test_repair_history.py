@@ -168,7 +168,7 @@ def test_equal_calls_at_once_have_their_own_results() -> None:
     @nl.agent(name="agent")
     async def agent() -> list[str]:
         await asyncio.gather(slow("a"), slow("a"))
-        history = [call(id, "slow", '{"what": "a"}') for id in ("1", "2", "3")]
+        history = [call(name, "slow", '{"what": "a"}') for name in ("1", "2", "3")]
         return contents(await nl.repair_history(history))
 
     assert once(agent) == ["a", "a", UNKNOWN]

@@ -93,9 +93,11 @@ def test_the_thread_of_a_blocking_runtime_ends_even_if_its_store_cannot_be_close
         type(store).close(store)
         raise OSError("it cannot be closed")
 
-    with pytest.raises(OSError, match="cannot be closed"), blocking:
-        store: Any = blocking._runtime.store
-        store.close = close
+    blocking.__enter__()
+    store: Any = blocking._runtime.store
+    store.close = close
+    with pytest.raises(OSError, match="cannot be closed"):
+        blocking.__exit__(None, None, None)
     assert not blocking._loop._thread.is_alive()
 
 

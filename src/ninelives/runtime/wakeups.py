@@ -12,7 +12,8 @@ from typing import TypeVar
 T = TypeVar("T")
 LOGGER = logging.getLogger("ninelives")
 LISTEN_SECONDS = 1.0
-"""How long one wait lasts, and the pause after one that failed. All conditions are checked after it, in case a wake-up was lost."""
+"""How long one wait lasts, and the pause after one that failed. All conditions are checked after it, in case
+a wake-up was lost."""
 
 
 class Listener:
