@@ -323,6 +323,7 @@ async def undo(execution: Execution, pending: list[Undo]) -> None:
     """Cancel the run's children and call its compensations; this is the code of a run's last stretch."""
     # Children first: they could act on what is about to be undone.
     await execution.call_store(_cancel_children, execution.run.id)
+    # CRASH: cancelled, and nothing undone yet: the next worker requests it again, which changes nothing.
     await call_all(execution, pending)
 
 

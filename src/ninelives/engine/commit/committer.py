@@ -12,7 +12,7 @@ Invariants:
 
 A thread that waits for a ticket while no batch is under way commits the queue itself, so a single commit
 costs no thread switch (see docs/decisions/0006). The committer's own thread serves callers that do not
-wait: event loops, and tickets that may be committed later.
+wait: event loops, and tickets that may be committed later. It alone waits for a store that is away.
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ class Committer:
         self._flush_at: float | None = None
         self._sealed: NineLivesError | None = None
         self._closing = False
+        # Of the holder of `_turn`: whether it waits for a store that is away.
+        self._is_patient = False
+        self._is_away = False
         self._thread: threading.Thread | None = None
 
     def submit(
@@ -142,13 +145,11 @@ class Committer:
         """Submit and wait: the drafts are durable, or refused, when this returns."""
         return self.wait(self.submit(tail, drafts, extras, within_seconds=None))
 
-    def append(self, tail: Tail, draft: Draft) -> Verdict:
-        """Commit one record, like `commit`; without a ticket if nothing else is queued (the hot path)."""
-        verdict = self._append_single(tail, draft)
-        return self.commit(tail, (draft,)) if verdict is None else verdict
+    def append(self, tail: Tail, draft: Draft) -> Verdict | None:
+        """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed.
 
-    def _append_single(self, tail: Tail, draft: Draft) -> Verdict | None:
-        """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed."""
+        This is the hot path.
+        """
         at_ms = self._clock.now_ms()
         # Not blocking: if a batch is under way, a ticket is better, since it shares the next transaction.
         if not self._turn.acquire(blocking=False):
@@ -161,14 +162,11 @@ class Committer:
             commit = sealed_single(tail, draft, at_ms)
             if commit is None:
                 return None
-            # On the caller's thread, which the retries in `_insist` hold up as long as the store is away.
-            (verdict,) = self._insist(self._store.commit, (commit,))
+            (verdict,) = self._store.commit((commit,))
             # CRASH: durable, and the caller has no answer.
             tail.move(commit, verdict.outcome)
-        except (BadRecord, Corrupt):
+        except (BadRecord, Corrupt, StoreUnavailable):
             return None
-        except StoreUnavailable:
-            raise  # the committer is closing, and nothing was written
         except BaseException as error:
             self._seal_off(error)
             if self._sealed is None or self._sealed is error:
@@ -189,7 +187,7 @@ class Committer:
         if self._thread is not None:
             self._thread.join()
         with self._turn:  # after the batch that another thread has under way
-            self._drain()
+            self._drain(is_patient=False)
             # From here on nothing is written: the store may be closed next.
             self._sealed = self._sealed or _closed()
         self._help()
@@ -216,26 +214,45 @@ class Committer:
                     self._wanted.wait(left)
                     continue
                 self._flush_at = None
-            self._help()
+            self._help(is_patient=True)
 
-    def _help(self) -> None:
+    def _help(self, *, is_patient: bool = False) -> None:
+        """Commit what is queued, unless another thread does; `is_patient`: wait for a store that is away."""
         # A thread that fails to get the lock has queued its ticket before the lock's holder reads the queue
         # again, right here: no ticket is left behind.
         while self._queue and self._turn.acquire(blocking=False):
             try:
-                self._drain()
+                is_away = not self._drain(is_patient=is_patient)
             finally:
                 self._turn.release()
+            if is_away:
+                self._want(0.0)
+                return
 
-    def _drain(self) -> None:
-        """Commit everything that is queued. With `_turn` held."""
+    def _drain(self, *, is_patient: bool) -> bool:
+        """Commit everything that is queued, with `_turn` held; False when the store is away.
+
+        Only the committer's own thread is patient: a pause on a caller's thread would hold up its event loop,
+        and a KeyboardInterrupt there would count as an unknown outcome.
+        """
+        self._is_patient = is_patient
         try:
             while self._queue:
                 self._commit_batch()
         except StoreUnavailable as error:
-            self._strand(error)  # closing, and nothing was written: no need to end the process
+            if not self._closing:
+                self._put_back()
+                return False
+            self._strand(error)  # nothing was written: no need to end the process
         except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
             self._seal_off(error)
+        return True
+
+    def _put_back(self) -> None:
+        """Put the unanswered tickets of the batch back: first in the queue, in their order."""
+        batch, self._batch = self._batch, []
+        self._queue.extendleft(reversed([ticket for ticket in batch if not ticket.is_answered]))
+        deliver([ticket for ticket in batch if ticket.is_answered])
 
     def _commit_batch(self) -> None:
         groups = self._gather()
@@ -344,7 +361,10 @@ class Committer:
                 self._write([[ticket]])
 
     def _insist(self, call: Callable[[_Given], _Answer], given: _Given) -> _Answer:
-        """Call until the store is available: StoreUnavailable wrote nothing, so a retry is safe."""
+        """Call until the store is available: StoreUnavailable wrote nothing, so a retry is safe.
+
+        Raises StoreUnavailable if we are not patient, or closing.
+        """
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -352,14 +372,17 @@ class Committer:
             except StoreUnavailable as error:
                 if self._closing:
                     raise
+                self._is_away = True
                 self._paused(error)
+                if not self._is_patient:
+                    raise
                 # With `_turn` held: all tickets wait in order, and
                 # none overtakes the batch that is being retried.
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
-                # It grows only after a failure: `paused` was called, and is now taken back.
-                if pause > _FIRST_PAUSE_SECONDS:
+                if self._is_away:
+                    self._is_away = False
                     self._paused(None)
                 return answer
 

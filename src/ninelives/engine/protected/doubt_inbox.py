@@ -127,6 +127,7 @@ async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | Non
 async def _take(
     act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, ripe: int | None
 ) -> Ended | None:
+    # CRASH: answered and not taken: the next worker finds the answer and takes it.
     answer = read_answer(item)
     taken = (Kind.ANSWER, act.position.id, write_taken(item))
     if answer.says is Says.HAPPENED:
