@@ -58,7 +58,8 @@ def fault_in(commit: Commit) -> NineLivesError | None:
         head = record.check
     if not (commit.keys or commit.opens or commit.closes or commit.takes or commit.change):
         return None
-    return _fault_beside_records(commit) or _fault_in_keys(commit) or _fault_in_items(commit)
+    fault = _fault_beside_records(commit) or (_fault_in_keys(commit) if commit.keys else None)
+    return fault or (_fault_in_items(commit) if commit.opens else None)
 
 
 def _fault_beside_records(commit: Commit) -> NineLivesError | None:

@@ -145,7 +145,7 @@ class Committer:
         """Submit and wait: the drafts are durable, or refused, when this returns."""
         return self.wait(self.submit(tail, drafts, extras, within_seconds=None))
 
-    def append(self, tail: Tail, draft: Draft) -> Verdict | None:
+    def append(self, tail: Tail, draft: Draft, extras: Extras = NOTHING) -> Verdict | None:
         """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed.
 
         This is the hot path.
@@ -159,7 +159,7 @@ class Committer:
             # become durable before this record, and `close` waits for the lock.
             if self._queue or tail.is_over or self._sealed is not None or self._closing:
                 return None  # earlier tickets are committed first
-            commit = sealed_single(tail, draft, at_ms)
+            commit = sealed_single(tail, draft, at_ms, extras)
             if commit is None:
                 return None
             (verdict,) = self._store.commit((commit,))

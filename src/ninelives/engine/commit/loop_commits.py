@@ -106,7 +106,7 @@ class LoopCommits:
         verdict = self._committer.append(tail, draft)
         if verdict is None:
             return self.start(tail, (draft,))
-        self._judged(tail, verdict)
+        self._judge(tail, verdict)
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
             tail.on_commit((draft,), NOTHING)
         # After the commit, not before: a slow sync counts as
@@ -121,9 +121,12 @@ class LoopCommits:
         self, tail: Tail, drafts: Sequence[Draft], extras: Extras
     ) -> Verdict | asyncio.Future[Verdict]:
         """Commit on this thread and return the verdict, if the loop is idle; else return a future of it."""
-        if self._is_busy:
+        if self._is_busy or len(drafts) != 1:
             return self.start(tail, drafts, extras)
-        verdict = self._judged(tail, self._committer.commit(tail, drafts, extras))
+        verdict = self._committer.append(tail, drafts[0], extras)
+        if verdict is None:  # the store is away, or the record needs more: this thread must not wait for it
+            return self.start(tail, drafts, extras)
+        self._judge(tail, verdict)
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
             tail.on_commit(drafts, extras)
         return verdict
@@ -135,10 +138,9 @@ class LoopCommits:
         # batch, and block this thread until that is durable.
         return self._ready is None or bool(self._ready) or self._waiting > 0
 
-    def _judged(self, tail: Tail, verdict: Verdict) -> Verdict:
+    def _judge(self, tail: Tail, verdict: Verdict) -> None:
         if verdict.outcome is not Outcome.COMMITTED and tail.judge is not None:
             tail.judge(verdict, None)
-        return verdict
 
     async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
         """Submit and await the verdict. Cancelling the await does not undo the commit."""

@@ -292,11 +292,19 @@ def _plain(draft: Draft, facts: Facts, at_ms: int) -> chain.Whole | None:
     return (kind, step, at_ms, body, (), facts.kind, facts.took_ms)
 
 
-def sealed_single(tail: Tail, draft: Draft, at_ms: int) -> Commit | None:
-    """Chain one plain record onto a run's tail; None for a draft that needs the checks of a ticket."""
+def sealed_single(tail: Tail, draft: Draft, at_ms: int, extras: Extras = NOTHING) -> Commit | None:
+    """Chain one plain record onto a run's tail; None for a draft that needs the checks of a ticket.
+
+    Raises BadRecord.
+    """
     facts = draft[4] if len(draft) == 5 else NO_FACTS
     plain = _plain(draft, facts, at_ms)
-    return _lone(tail, plain, facts) if plain is not None else None
+    if plain is None or extras is NOTHING:
+        return _lone(tail, plain, facts) if plain is not None else None
+    extras.check(tail.run)
+    ticket = Ticket(tail, extras, None, waited_for=False)
+    ticket.records, ticket.facts = [plain], [facts]
+    return sealed((ticket,))
 
 
 def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:

@@ -65,7 +65,8 @@ async def carry_out(act: ProtectedCall, start: Callable[[ProtectedCall], Awaitab
         if not act.effect.resumable:
             # By key, not by position: another call of this run may have left a start under it.
             act.standing = keys.open.get(key, act.standing)
-            await _regain(act)
+            if act.standing.start is not None:
+                await _regain(act)
         ended: Ended | None = None
         while ended is None:
             if act.effect.resumable and act.standing.may_start:

@@ -21,7 +21,7 @@ from ninelives.core.journal.replay import Recorded, write_body
 from ninelives.core.model.commit import Outcome
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts
-from ninelives.engine.context import FRAME
+from ninelives.engine.context import EXECUTION, FRAME
 from ninelives.engine.protected import business_keys, doubt, fork_reuse, left_processes
 from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
 from ninelives.engine.run import identity
@@ -42,11 +42,12 @@ ABANDON_SECONDS = 1.0
 
 async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a protected action that is `async def`."""
-    execution = current(step.name)
+    execution: Any = EXECUTION.get() or current(step.name)
     if execution is None:
         return await step.function(*args, **kwargs)
-    _refuse_inside(execution, step)
-    if other_loops.is_elsewhere(execution):
+    if FRAME.get() is not None:
+        _refuse_inside(execution, step)
+    if asyncio.get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
     function = step.function if execution.hooks is None else execution.hooks.around(step)
     return await perform(execution, step, args, kwargs, lambda: function(*args, **kwargs))
@@ -194,7 +195,8 @@ async def _carry_out(act: ProtectedCall) -> Any:
 
 async def _start(act: ProtectedCall) -> Ended | None:
     """Start the body once; return None when another start may be made, or this one is in doubt."""
-    await _pause(act)
+    if act.standing.due_ms or act.execution.phase is not OPEN:
+        await _pause(act)
     _refuse_lossy(act)
     number, effect = act.standing.next, act.effect
     # Read before the intent: every process that the body leaves behind began after this moment.

@@ -26,7 +26,6 @@ from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
 from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
-from ninelives.engine.run.current import execution_of
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import Phase
 from ninelives.engine.spec.protection import Protection
@@ -43,7 +42,7 @@ class KeyedPosition(StepPosition):
     __slots__ = ("business", "generation")
 
     def __init__(self, act_key: str, position: StepPosition) -> None:
-        self.execution, self.branch, self.name = execution_of(position), position.branch, position.name
+        self.execution, self.branch, self.name = position.execution, position.branch, position.name
         self.number, self.id = position.number, position.id
         self.business, self.generation = act_key, 0
 
@@ -138,10 +137,12 @@ class ProtectedCall:
 
     async def write(self, drafts: Sequence[Draft], extras: Extras) -> Verdict:
         """Write records and wait until they are durable, or refused."""
-        await self.execution.require_open()
+        if self.execution.sealed is not None:
+            await self.execution.forever()
         written = self.execution.commit_here(drafts, extras)
         if isinstance(written, Verdict):
-            await self.execution.require_open()  # a refusal may have sealed it
+            if self.execution.sealed is not None:  # by a refusal
+                await self.execution.forever()
             return written
         # Shielded: `durable` cancels what it awaits, and each new try must wait for the same commit.
         return await self.patiently(lambda: self.execution.durable(asyncio.shield(written)))

@@ -210,7 +210,7 @@ def row_of_key(key: Key) -> Row:
         key.state.value,
         key.generation,
         key.body,
-        joined(key.blobs),
+        joined(key.blobs) if key.blobs else None,
         key.changed_ms,
     )
 

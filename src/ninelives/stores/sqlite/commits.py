@@ -37,13 +37,15 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
             plain.append(one)
         elif (fault := _fault(tx, one)) is not None:
             refused[one.run] = fault
-        elif one.records and one.is_plain:
+        elif one.keys or not one.records:
+            continue  # neither kind, which saves asking
+        elif one.is_plain:
             plain.append(one)
-        elif one.records and one.is_plain_end:
+        elif one.is_plain_end:
             ending.append(one)
     # All plain commits before all others: they touch no
     # row but their own, so no verdict depends on the order.
-    done = _append_plain(tx, plain)
+    done = _append_plain(tx, plain) if plain else {}
     if ending:
         done |= _end_plain(tx, ending)
     return [
@@ -169,11 +171,11 @@ def _append(tx: Transaction, done: Mapping[str, int], batch: Sequence[Commit]) -
 
 def _append_with_key(tx: Transaction, one: Commit) -> Verdict | None:
     """Append, and change one key that concerns no other run; None: nothing was written."""
-    op, known = one.keys[0], checks.HOT.get(one.run)
+    op = one.keys[0]
     # Waiting registers the run at the key, and blobs must be known to exist: both need the tables.
     if isinstance(op, WaitKey) or run_rules.blobs_in(one):
         return None
-    if known is None or not _is_as_known(one, known[0]):
+    if one.run not in checks.HOT:
         return None
     before = find_key(tx, op.key)
     if isinstance(op, ReserveKey):
