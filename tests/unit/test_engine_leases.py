@@ -44,7 +44,7 @@ class Overtaken(Lease):
     is_extended: threading.Event | None = None
 
     @property
-    def until_ms(self) -> float:  # type: ignore[override]
+    def until_ms(self) -> float:
         """Until when bodies may begin."""
         return self._until_ms
 
