@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ninelives.core.errors import StoreUnavailable
+from ninelives.core.errors import Corrupt, StoreUnavailable
 from ninelives.core.model.commit import End, Outcome, Park
 from ninelives.core.model.key import SettleKey, WaitKey
-from ninelives.core.model.run import RunRow, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause
 from ninelives.stores.redis import RedisStore
 from ninelives.stores.redis.server import server_checks
@@ -310,6 +310,24 @@ def test_a_child_that_came_by_fork_does_not_speak_on_its_parents_lines(redis_url
     assert os.waitpid(pid, 0)[1] == 0
     assert running(store).state is State.RUNNING
     assert store.wait_for_work(5)
+    store.close()
+
+
+def test_a_run_that_has_lost_the_record_before_a_turn_is_not_shortened(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    run = running(store)
+    for body in (b"step", b"one", b"two"):
+        store.commit([append(run, body, kind=Kind.RESULT if body == b"step" else Kind.TURN)])
+        run = row(store)
+    journal = store._pool.names.journal("r1")
+    (records,) = store._pool.read(lambda tx: tx.ask([(b"LRANGE", journal, 0, -1)]))
+    store._pool.read(lambda tx: tx.ask([(b"LREM", journal, 1, records[1])]))
+    with pytest.raises(Corrupt, match="record 1 is missing") as caught:
+        store.prune(ended_before_ms=0)
+    assert caught.value.run == "r1"
+    assert row(store) == run
+    (left,) = store._pool.read(lambda tx: tx.ask([(b"LRANGE", journal, 0, -1)]))
+    assert left == [records[0], *records[2:]]
     store.close()
 
 

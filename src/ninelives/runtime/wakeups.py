@@ -1,4 +1,7 @@
-"""A thread that waits for the store's wake-ups and notifies the event loop: nothing polls."""
+"""A thread that waits for the store's wake-ups and notifies the event loop.
+
+If a wake-up is lost, all conditions are checked at the end of the wait, a second later at most.
+"""
 
 from __future__ import annotations
 

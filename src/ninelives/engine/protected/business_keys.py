@@ -169,7 +169,7 @@ async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
         return Ended(error=verdict.error)
     known = verdict.key
     if known is None:
-        raise InvariantViolation(f"a key was refused without a word: {verdict}")
+        raise InvariantViolation(f"a key was refused without its row: {verdict}")
     if act.is_cancelled:
         raise asyncio.CancelledError  # nothing has started
     if known.state is KeyState.SETTLED:

@@ -62,7 +62,7 @@ async def deliver(
     """Return or raise a recorded outcome when its delivery is due.
 
     A withdrawn step waits until the run's code cancels it again. `held`: the code cancelled the call after it
-    had started; it gets the cancellation in the place of the outcome.
+    had started; it gets the cancellation instead of the outcome.
     """
     is_withdrawn = found.kind is Kind.WITHDRAWN
     if held is not None:
@@ -99,7 +99,7 @@ async def decoded(execution: Execution, at: str, read: Read, data: bytes) -> Any
 async def _diverge(execution: Execution, error: Divergence, at: str, step: Step | None) -> None:
     error.run, error.step = execution.run.id, at
     if step is not None:
-        error.what += f", asked for at {caller() or step.where}"
+        error.what += f", called at {caller() or step.where}"
     # Sealed, not raised: the run's code could catch the error and go on with a wrong value.
     execution.seal(error)
     await execution.forever()
@@ -132,7 +132,7 @@ def _reader_of(found: Recorded, codec: Codec) -> Read:
     if found.body.r is not UNSET:
         received = bytes(found.body.r)
         return lambda _: codec.recall(received)
-    # Of a signal as it was sent, no field need claim every key.
+    # A signal is read as it was sent: it may have keys that no field claims.
     return codec.recall if signal_number(found) < 0 else partial(codec.recall, is_whole=False)
 
 

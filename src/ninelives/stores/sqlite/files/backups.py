@@ -89,6 +89,7 @@ def back_up(files: Database, target: Path, progress: Progress | None = None) -> 
         finally:
             source.close()
         made = _verified(draft, target)
+        # CRASH: a draft beside the target, which is as it was; the next backup to that name overwrites it.
         _name(draft, target)
     return made
 
