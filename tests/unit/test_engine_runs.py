@@ -344,8 +344,6 @@ def test_a_run_that_ends_after_the_store_broke_raises_it_and_does_not_hang(
             raise ValueError(end)
         return nl.next_turn() if end == "next turn" else None
 
-    rt: Any = None
-
     async def main() -> None:
         async with nl.Runtime(store, process=ProcessOptions(is_dedicated=is_dedicated)) as rt:
             runtimes.append(rt)
