@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 import ninelives as nl
-from ninelives.core.errors import StoreBroken, StoreError
+from ninelives.core.errors import Corrupt, StoreBroken, StoreError, StoreUnavailable
 from ninelives.core.model.run import Claims, Control, Journal, NewRun, State
 from ninelives.core.model.run import RunRow as Row
 from ninelives.core.model.session import Cause, NewSession
@@ -328,7 +328,7 @@ def test_a_fenced_run_begins_and_records_nothing_and_its_code_sees_no_error() ->
 def test_a_run_that_ends_after_the_store_broke_raises_it_and_does_not_hang(
     end: str, is_dedicated: bool
 ) -> None:
-    store = QuickStore()
+    store, runtimes = QuickStore(), list[nl.Runtime]()
 
     @nl.agent(name="ender")
     async def agent() -> Any:
@@ -339,16 +339,14 @@ def test_a_run_that_ends_after_the_store_broke_raises_it_and_does_not_hang(
             store.control_run("run", Control.CANCEL)
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
-        rt._committer._seal_off(StoreBroken("a sync failed"))
+        runtimes[0]._committer._seal_off(StoreBroken("a sync failed"))
         if end in ("raises", "undoes"):
             raise ValueError(end)
         return nl.next_turn() if end == "next turn" else None
 
-    rt: Any = None
-
     async def main() -> None:
-        nonlocal rt
         async with nl.Runtime(store, process=ProcessOptions(is_dedicated=is_dedicated)) as rt:
+            runtimes.append(rt)
             with pytest.raises(StoreBroken, match="a sync failed"):
                 await rt.run(agent, id="run")
 
@@ -356,10 +354,9 @@ def test_a_run_that_ends_after_the_store_broke_raises_it_and_does_not_hang(
 
 
 class Deaf(QuickStore):
-    """A store whose waits fail, and whose reads do, if it is broken."""
+    """A store whose waits fail."""
 
     fails: StoreError | None = None
-    is_broken = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -377,22 +374,11 @@ class Deaf(QuickStore):
         """Fail, or wait."""
         return self.wait_for_work(timeout_seconds)
 
-    def read_run(self, run: str) -> Row | None:
-        """Fail, or read."""
-        if self.is_broken and self.fails is not None:
-            raise self.fails
-        return super().read_run(run)
 
-    def load_journal(self, run: str, *, since: int | None = None) -> Journal:
-        """Fail, or load."""
-        self.read_run(run)
-        return super().load_journal(run, since=since)
-
-
-@pytest.mark.parametrize("is_broken", [True, False])
+@pytest.mark.parametrize("error", [Corrupt("a bad row"), StoreUnavailable("away"), StoreBroken("no sync")])
 @pytest.mark.parametrize("waits", ["result", "stream"])
 def test_who_waits_for_a_run_does_not_hang_when_the_wait_for_wake_ups_fails(
-    waits: str, is_broken: bool, monkeypatch: pytest.MonkeyPatch
+    waits: str, error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeups, "LISTEN_SECONDS", 0.01)
     store = Deaf()
@@ -406,14 +392,14 @@ def test_who_waits_for_a_run_does_not_hang_when_the_wait_for_wake_ups_fails(
         async with nl.Runtime(store) as rt:
             waiting = asyncio.create_task(waited(await rt.start(doubler, 2, id="run")))
             assert await asyncio.to_thread(store.waits.wait, 20)
-            store.is_broken, store.fails = is_broken, StoreBroken("a sync failed")
+            store.fails = error
             assert await asyncio.to_thread(store.failed.wait, 20)
-            if not is_broken:
+            if not isinstance(error, StoreBroken):
                 async with nl.Runtime(store) as other:
                     await other.work(until_idle=True)
             return await waiting
 
-    if is_broken:
+    if isinstance(error, StoreBroken):
         with pytest.raises(StoreBroken):
             run_async(main)
     else:

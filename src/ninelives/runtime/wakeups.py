@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from ninelives.core.errors import StoreBroken
+
 T = TypeVar("T")
 LOGGER = logging.getLogger("ninelives")
 LISTEN_SECONDS = 1.0
@@ -33,6 +35,7 @@ class Listener:
         self._waiting: set[asyncio.Future[None]] = set()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._failure: StoreBroken | None = None
 
     def start(self) -> None:
         """Start the thread, if it does not run yet."""
@@ -41,7 +44,10 @@ class Listener:
             self._thread.start()
 
     async def until(self, condition: Callable[[], Awaitable[T | None]]) -> T:
-        """Return the first result of `condition` that is not None; checked again at every wake-up."""
+        """Return the first result of `condition` that is not None; checked again at every wake-up.
+
+        Raises what it raises; StoreBroken when no wake-up will come any more.
+        """
         self.start()
         while True:
             news: asyncio.Future[None] = self._loop.create_future()
@@ -50,6 +56,8 @@ class Listener:
                 found = await condition()
                 if found is not None:
                     return found
+                if self._failure is not None:
+                    raise self._failure
                 await news
             finally:
                 self._waiting.discard(news)
@@ -73,11 +81,16 @@ class Listener:
         while not self._closing.is_set():
             try:
                 woken = self._wait(LISTEN_SECONDS)
+            except StoreBroken as error:
+                self._failure = error
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self.check_all)
+                return
             except Exception as error:  # noqa: BLE001 (no other thread makes `until` check again)
                 if self._closing.wait(LISTEN_SECONDS):
                     return
                 LOGGER.warning("waiting for wake-ups failed, all that waits is checked: %r", error)
-                woken = True  # a store that is broken raises that in the conditions themselves
+                woken = True
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 self._loop.call_soon_threadsafe(self._notify, woken)
 
