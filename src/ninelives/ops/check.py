@@ -310,7 +310,11 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
 def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
     claims, forgets = execution.claims, lookup.forgotten(execution)
     left = sorted(claims.unclaimed(), key=lambda one: one.seq)
-    done = [one.step for one in left if isinstance(one, Recorded) and lookup.is_effect(one)]
+    done = [
+        one.step
+        for one in left
+        if isinstance(one, Recorded) and lookup.is_effect(one) and not lookup.is_reaction(execution, one)
+    ]
     reads = [one.step for one in left if isinstance(one, Recorded) and not lookup.is_effect(one)]
     starts = [one.step for one in left if isinstance(one, Start) and one.is_open and lookup.is_effect(one)]
     effects = [step for step in done if step_name(step) not in forgets]

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ninelives.core.errors import BadName
 from ninelives.core.ids import ID_MARK, beside, parse_step_id
-from ninelives.core.journal.replay import Recorded, Replay, StepBody
+from ninelives.core.journal.replay import Dropped, Recorded, Replay, StepBody
 from ninelives.core.journal.settlement import read_start, standing
 from ninelives.core.model.run import Kind, Record, StepKind
 
@@ -65,6 +65,7 @@ class RecordClaims:
         self.effects: dict[tuple[str, StepKind | None], bool] = {}
         """Cache: whether a step of this name and recorded kind is an effect."""
         self._by_what: dict[tuple[str, str], list[tuple[int, str]]] | None = None
+        self._redone: frozenset[str] = frozenset()
 
     @property
     def has_starts(self) -> bool:
@@ -161,9 +162,42 @@ class RecordClaims:
         guarded = (one for one in self.unclaimed() if is_guarded(one) and is_effect(one))
         return min(guarded, key=lambda one: one.seq, default=None)
 
+    # A retried run -------------------------------------------------------------------------------
+
+    def is_redo(self, call: StepCall) -> bool:
+        """Return whether a call does a step again that a retry superseded."""
+        return any(_is_redo(one, call) for one in self._replay.dropped) or any(
+            self._replay.times_superseded(step) for step in call.positions
+        )
+
+    def redo(self, call: StepCall) -> None:
+        """Note that the body of a call starts now: perhaps it does again what had failed."""
+        begun = [one.step for one in self._replay.dropped if _is_redo(one, call)]
+        self._redone = self._redone.union(begun)
+
+    def redone(self) -> frozenset[str]:
+        """Return the failed steps that were done again, in this life or an earlier one, or are under way."""
+        replay = self._replay
+        known = {one.step for one in replay.dropped if any(replay.peek(step) is None for step in one.again)}
+        return self._redone | known
+
+    def causes(self, found: Claimed) -> list[str]:
+        """Return the failed steps that a record may be a reaction to, if a retry has dropped them.
+
+        Not of a start without an outcome: what came of it is not known.
+        """
+        if isinstance(found, Start):
+            return []
+        return [one.step for one in self._replay.dropped if one.may_cause(found)]
+
     def open_starts(self) -> list[Start]:
         """Return the starts that may have taken effect and that no call has claimed."""
         return sorted((one for one in self._starts.values() if one.is_open), key=lambda one: one.seq)
+
+
+def _is_redo(one: Dropped, call: StepCall) -> bool:
+    is_same = one.what is not None and one.what[1] == call.f and one.what[0] in call.names
+    return is_same or one.step in call.positions
 
 
 def is_same_call(found: Claimed, call: StepCall) -> bool:

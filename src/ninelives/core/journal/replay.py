@@ -27,6 +27,8 @@ _IDENTIFYING = _OUTCOMES | {Kind.INTENT, Kind.DOUBT, Kind.VOIDED}
 _KEPT = frozenset({Kind.HELD, Kind.RELEASED, Kind.UNDO})
 CARRIED = "^"
 """The branch of records that this turn got from the turn before."""
+TIMEOUT = "timeout"
+"""The built-in step of `nl.timeout`. RESULT: time ran out; WITHDRAWN: its block ended in time."""
 SIGNAL_NUMBER = "signal number"
 """The name under which a record says which signal it took: no argument of a step can have this name."""
 
@@ -65,6 +67,26 @@ class Superseded(Struct, frozen=True):
     steps: tuple[str, ...]
 
 
+class Dropped(Struct, frozen=True):
+    """A failure (or fired time limit, or cancellation) that a retry dropped, so that its step is done again.
+
+    What was recorded between it (`seq`) and the retry (`until`) may be a reaction to it, unless it had begun
+    before: `earlier` are such steps. `what` is the call that failed: its name and fingerprint, if it has one.
+    `again` are the steps under which it was done again since.
+    """
+
+    step: str
+    what: tuple[str, str] | None
+    seq: int
+    until: int
+    earlier: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
+
+    def may_cause(self, found: Recorded) -> bool:
+        """Return whether a record may be a reaction to this failure."""
+        return self.seq < found.seq < self.until and found.step not in self.earlier
+
+
 class Undo(Struct, frozen=True):
     """The body of an UNDO record. An empty action means that another run undoes it: see `worker.fork`."""
 
@@ -99,6 +121,8 @@ class Replay:
     agent's code has ended and only compensations run. `returned` are signals, by number, that a step took
     but did not deliver because it was cancelled: the next step that receives a signal takes them.
 
+    `dropped` are the failures that retries of the run have dropped.
+
     `undos` are the registered compensations, by step, that no call has claimed. `registering` are those, by
     step, that the code registers meanwhile: effects wait until it is clear that they repeat none.
     """
@@ -107,6 +131,7 @@ class Replay:
     passage: Passage | None = None
     kept: tuple[Record, ...] = ()
     registering: tuple[tuple[str, bytes], ...] = ()
+    dropped: tuple[Dropped, ...] = ()
     _superseded: tuple[str, ...] = ()
     _superseded_at = -1
     _order: list[Recorded] | None = None
@@ -153,6 +178,8 @@ class Replay:
         self.ids.difference_update(step for step in self._superseded if step not in self._outcomes)
         self.began_ms = records[0].at_ms if records else 0
         self.left = len(self._outcomes)
+        if self.dropped:
+            self.dropped = tuple(map(self._done_again, self.dropped))
 
     def _read_outcome(self, record: Record) -> None:
         """Add a step's outcome: the step is no longer running."""
@@ -194,19 +221,32 @@ class Replay:
     def _supersede(self, records: Sequence[Record], superseding: Record) -> None:
         """Drop outcomes that no longer count, but keep that their steps were started."""
         steps = set(read_superseded(superseding))
+        dropped: list[Recorded] = []
         for step in steps:
-            self._outcomes.pop(step, None)
+            found = self._outcomes.pop(step, None)
             before = self._overtaken.pop(step, None)
             if before is not None and before.kind is Kind.RESULT and signal_number(before) < 0:
                 # Only the withdrawal is superseded: the result before it counts, and is not done again.
                 self._outcomes[step] = before
                 self.intents.pop(step, None)
+            elif found is not None:
+                dropped.append(found)
+        self.dropped += _dropped(records, dropped, self._superseded_at, superseding.seq)
         self._superseded, self._superseded_at = (*self._superseded, *steps), superseding.seq
         unsettled = steps - self._outcomes.keys()
         for record in records:
             # The outcome no longer counts, but the step was started: its effect may have happened.
             if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in unsettled:
                 self.intents[record.step] = record
+
+    def _done_again(self, one: Dropped) -> Dropped:
+        """Add the steps under which a failed call was done again since the retry."""
+        again = {
+            found.step
+            for found in self._outcomes.values()
+            if found.seq > one.until and (found.step == one.step or _what(found) == one.what)
+        }
+        return msgspec.structs.replace(one, again=frozenset(again))
 
     def take(self, step: str) -> Recorded | None:
         """Return a step's recorded outcome and count it as taken; None the second time."""
@@ -270,6 +310,33 @@ class Replay:
     def knows_line(self, step: str) -> bool:
         """Return whether a log line, progress, resource, or output outside steps was recorded before."""
         return step in self._lines
+
+
+def _dropped(
+    records: Sequence[Record], dropped: Sequence[Recorded], since: int, until: int
+) -> tuple[Dropped, ...]:
+    """Return what a retry (record `until`) dropped that the run's code may have reacted to.
+
+    Not a child that is spawned again: it was no failure. Cancellations only if nothing else failed.
+    """
+    failed = [one for one in dropped if one.kind is Kind.FAILURE or step_name(one.step) == TIMEOUT]
+    failed = failed or [one for one in dropped if one.kind is Kind.WITHDRAWN]
+    starts = [(one.seq, one.step) for one in records if one.kind is Kind.INTENT and since < one.seq < until]
+    return tuple(
+        Dropped(
+            one.step,
+            _what(one),
+            one.seq,
+            until,
+            frozenset(step for seq, step in starts if seq < one.seq),
+        )
+        for one in failed
+    )
+
+
+def _what(found: Recorded) -> tuple[str, str] | None:
+    """Return the name and the fingerprint of a recorded call; None if it has no fingerprint."""
+    return (step_name(found.step), found.body.f) if found.body.f else None
 
 
 def read_step_body(data: bytes) -> StepBody:

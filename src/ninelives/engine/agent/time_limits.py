@@ -16,7 +16,8 @@ from contextvars import Context
 from datetime import UTC, datetime
 from typing import Any
 
-from ninelives.core.journal.replay import Recorded, write_body
+from ninelives.core.journal.matching import StepCall
+from ninelives.core.journal.replay import TIMEOUT, Recorded, write_body
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
 from ninelives.engine.context import FRAME
@@ -25,7 +26,6 @@ from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import deadline_ms, wait_until
 
-TIMEOUT = "timeout"
 _WAITING = frozenset({"_release_waiter", "_on_timeout", "_handle_timeout"})
 """Names of the callbacks that asyncio.wait and asyncio.as_completed pass to `call_later`."""
 _FRAMES = 6
@@ -57,6 +57,8 @@ class Limit:
         execution.limit_begins()
         found = execution.replay.take(self.position.id)
         if found is None:
+            if execution.replay.dropped:  # a retry may have dropped that this limit fired
+                execution.claims.redo(StepCall(positions=(self.position.id,), names=(TIMEOUT,), f=""))
             watch = self._fire(deadline_ms(self.position, self._seconds))
         else:
             # At once: until its record is claimed for delivery, the next call's body could start before it.

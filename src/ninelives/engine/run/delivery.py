@@ -189,6 +189,8 @@ class Delivery:
         await self._wait_fresh(asking)
 
     async def _wait_fresh(self, asking: StepLookup | None) -> None:
+        if asking is not None and self._replay.dropped:
+            asking.redone = self._execution.claims.redone()
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
         self._fresh.append((asking, turn))
         self.check_soon()
@@ -200,6 +202,8 @@ class Delivery:
         Decided once the run's code is quiescent.
         """
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
+        if self._replay.dropped:
+            asking.redone = self._execution.claims.redone()
         if self._execution.claims.earliest_match(asking.call) is None:
             self._fresh.append((asking, turn))  # unclaimed records only shrink: it never gets a match
         else:
@@ -329,8 +333,7 @@ class Delivery:
 
         They also wait while a compensation is being registered that may repeat one on record.
         """
-        has_effects = any(asking is not None and asking.call.is_effect for asking, _ in self._fresh)
-        missed = lookup.passed_over(self._execution) if has_effects else None
+        refused, missed = self._passed_over()
         is_held = missed is not None or bool(self._replay.registering)
         has_begun, held = False, deque[tuple[StepLookup, asyncio.Future[Claimed | None]]]()
         while self._fresh:
@@ -342,14 +345,28 @@ class Delivery:
                 continue
             turn.set_result(None)
             has_begun = True
+            if asking is not None and self._replay.dropped:
+                self._execution.claims.redo(asking.call)
         self._fresh.extend(held)
         # What has just begun, or a read under way, may still lead
         # the code to the record: refuse only at a standstill.
-        if missed is not None and held and not has_begun and not self._reads:
-            return self._hold(held[0][0], missed)
+        if refused is not None and missed is not None and not has_begun and not self._reads:
+            return self._hold(refused, missed)
         if missed is None and held and has_begun:
             self.check_soon()  # the compensations that these wait for may be written now
         return has_begun
+
+    def _passed_over(self) -> tuple[StepLookup | None, Claimed | None]:
+        """Return the first fresh effect that waits and a recorded one that was passed over, if any was."""
+        for asking, turn in self._fresh:
+            if asking is None or not asking.call.is_effect or turn.done():
+                continue
+            # A registration may stand for any of them (`agent.compensations`), not only for this call.
+            is_own = bool(self._replay.dropped) and not self._replay.registering
+            missed = lookup.passed_over(self._execution, asking if is_own else None)
+            if missed is not None or not is_own:
+                return asking, missed
+        return None, None
 
     def _hold(self, asking: StepLookup, missed: Claimed) -> bool:
         """Stop the run before an effect, unless its code waits for a timer and may still claim the other."""
@@ -375,6 +392,10 @@ class Delivery:
         while (earliest := self._replay.earliest()) is not None:
             if awaited is not None and awaited < earliest.seq:
                 return False
+            if self._replay.dropped and self._execution.claims.causes(earliest):
+                # Code in a timer does not call it: the failed step that led to it must be done again first.
+                self._replay.pass_by()
+                continue
             now = self._loop.time()
             if self._patience is None or self._patience[0] != earliest.seq:
                 began_ms = self._delivered_ms if self._delivered_ms is not None else self._replay.began_ms

@@ -46,7 +46,8 @@ def has_gone_on(execution: Execution) -> bool:
     if not execution.is_resumed:
         return False
     delivered = execution.delivery.delivered_seq
-    later = any(one.seq > delivered for one in execution.claims.unclaimed())
+    unclaimed = execution.claims.unclaimed()
+    later = any(one.seq > delivered and not lookup.is_reaction(execution, one) for one in unclaimed)
     if later or execution.delivery.has_recorded or lookup.passed_over(execution) is not None:
         return True
     return lookup.passed_undo(execution) is not None

@@ -67,11 +67,12 @@ async def _begin(wait: Callable[[], Awaitable[None]]) -> None:
 class StepLookup:
     """A call that searches for its record, with what the error message needs if it is refused.
 
+    `redone` are the failed steps of a retried run that were done again before this call was made.
     `where` returns the call site. `begin` is given a wait, and awaits it until a start that was found may
     continue.
     """
 
-    __slots__ = ("begin", "call", "care", "execution", "fingerprint", "position", "where")
+    __slots__ = ("begin", "call", "care", "execution", "fingerprint", "position", "redone", "where")
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class StepLookup:
     ) -> None:
         self.execution, self.position, self.fingerprint, self.where = execution, position, fingerprint, where
         self.care, self.begin = care, begin or _begin
+        self.redone: frozenset[str] = frozenset()
         self.call = StepCall(
             positions=(position.id, *(position.id_under(alias) for alias in aliases)),
             names=(position.name, *aliases),
@@ -145,8 +147,11 @@ def is_effect(found: Claimed) -> bool:
         return False
 
 
-def passed_over(execution: Running) -> Claimed | None:
-    """Return the earliest recorded effect that no call has claimed and `forgets=` does not name."""
+def passed_over(execution: Running, asking: StepLookup | None = None) -> Claimed | None:
+    """Return the earliest recorded effect that no call has claimed and `forgets=` does not name.
+
+    With `asking`, one that keeps this call from being started: not every effect does in a retried run.
+    """
     claims, forgets = execution.claims, forgotten(execution)
 
     def is_missed(found: Claimed) -> bool:
@@ -155,9 +160,29 @@ def passed_over(execution: Running) -> Claimed | None:
         known = claims.effects.get(what)
         if known is None:
             known = claims.effects[what] = is_effect(found)
-        return known and name not in forgets
+        return known and name not in forgets and not is_reaction(execution, found, asking)
 
     return claims.passed_over(is_missed)
+
+
+def is_reaction(execution: Running, found: Claimed, asking: StepLookup | None = None) -> bool:
+    """Return whether an unclaimed record of a retried run is a reaction to a failure, and holds up no call.
+
+    If the failed step, which is done again, does not fail again, the code never calls it. It must have begun
+    after the failure, and today's code must declare its step: else what is called now could be that step,
+    renamed. A call that was made after the failed step was done again is another call, whatever its
+    arguments. One that was made before must itself do again what failed: code that ran beside the failure
+    may have been edited.
+    """
+    if not execution.replay.dropped or not (causes := execution.claims.causes(found)):
+        return False
+    name = step_name(found.step)
+    if is_unknown(name) or name.removeprefix(_CHILD) not in (AGENTS if name.startswith(_CHILD) else (name,)):
+        return False
+    redone = asking.redone if asking is not None else execution.claims.redone()
+    if not redone.isdisjoint(causes):
+        return True
+    return asking is not None and execution.claims.is_redo(asking.call)
 
 
 def passed_undo(execution: Running) -> tuple[str, Undo] | None:
