@@ -538,6 +538,21 @@ def test_nor_is_another_effect_done_in_its_place(run: Retried) -> None:
     run.refused(beside(run, letter, 1))
 
 
+def test_nor_is_one_that_was_done_and_cancelled_before_its_delivery(run: Retried) -> None:
+    pay, mail = run.step("pay"), run.step("mail")
+
+    def code_with(x: int) -> Code:
+        async def code() -> Any:
+            return (await nl.gather(pay(), mail(x)))[1]
+
+        return code
+
+    assert run.fail(code_with(1), "pay(0)") == ["pay(0)", "mail(1)"]
+    kinds = [one.kind for one in run.store.load_journal("run").records if one.step]
+    assert kinds == [Kind.FAILURE, Kind.RESULT, Kind.WITHDRAWN]
+    run.refused(code_with(2))
+
+
 def test_unchanged_it_is_found(run: Retried) -> None:
     mail = run.step("mail")
     run.fail(beside(run, mail, 1), "pay(0)")
