@@ -1,7 +1,7 @@
 """Nine Lives: a crash-only runtime for AI agents.
 
 `ninelives.api` lists the public names. It is imported when the first of them is used, so that
-`import ninelives` itself is fast.
+`import ninelives` itself is fast. ARCHITECTURE.md, section 2, is the map of the packages.
 """
 
 from importlib import import_module

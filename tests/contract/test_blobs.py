@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ninelives.core.errors import Corrupt, NotSerializable, UsageError
+from ninelives.core.rules import run_rules
 from ninelives.core.values import blobs
 from tests.contract.benches import Bench
 from tests.contract.makers import new_run
@@ -65,3 +68,23 @@ def test_a_new_run_may_only_refer_to_blobs_that_exist(bench: Bench) -> None:
 def test_another_store_object_reads_the_blob(bench: Bench) -> None:
     (digest,) = bench.store.put_blobs([b"shared"])
     assert bench.reopen().get_blobs([digest]) == {digest: b"shared"}
+
+
+def test_a_known_blob_that_is_swept_before_it_is_touched_is_kept_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = bench.store.put_blobs([b"swept", b"too"])
+    store: Any = bench.store
+    peek = store._peek
+
+    def sweep_after(work: Any) -> Any:
+        known = peek(work)
+        assert set(known) == set(digests)
+        bench.clock.advance(2 * run_rules.BLOB_GRACE_MS)
+        assert bench.store.prune(ended_before_ms=0).blobs == 2
+        return known
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(store, "_peek", sweep_after)
+        assert bench.store.put_blobs([b"swept", b"too"]) == digests
+    assert bench.store.get_blobs(digests) == dict(zip(digests, [b"swept", b"too"], strict=True))

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, LeaseLost, UnknownRun
-from ninelives.core.journal.salvage import read_salvaged
+from ninelives.core.journal import chain
+from ninelives.core.journal.salvage import read_salvaged, salvaged
 from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause
@@ -52,6 +53,18 @@ def test_a_damaged_tail_is_given_up_and_said(bench: Bench, at: int) -> None:
     # The owner goes on from there, and nobody else from where it was.
     assert bench.store.commit([append(run, b"old")])[0].outcome is Outcome.FENCED
     bench.write(bench.row("r1"), b"new", change=End(State.COMPLETED))
+
+
+def test_records_beyond_the_row_are_not_taken_for_verified(bench: Bench) -> None:
+    run = written(bench)
+    records = bench.store.load_journal("r1", since=0).records
+    behind = replace(run, length=3, head=records[2].check)
+    assert salvaged(behind, records, "a checksum fails", 1) is None
+    found = salvaged(replace(behind, head=b"other"), records, "a checksum fails", 1)
+    assert found is not None
+    after, said = found
+    assert (said.seq, after.length) == (3, 4)
+    assert chain.follows(records[2].check, said)
 
 
 def test_what_an_effect_rests_on_is_not_given_up(bench: Bench) -> None:

@@ -130,7 +130,7 @@ def alone_first() -> None:
 
         return flushed
 
-    _put(Committer, "_append_single", append_alone)
+    _put(Committer, "append", append_alone)
     _put(Committer, "_write", first(Committer._write))
     _put(Committer, "close", first(Committer.close))
 

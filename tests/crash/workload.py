@@ -102,10 +102,8 @@ class Desk:
         life.ledger.write(Fact.ABOUT, tail.run, "commit", seq=tail.length)
         if life.mode == "inline":
             is_alone = len(drafts) == 1 and extras is NOTHING
-            committer = life.committer
-            verdict = (
-                committer.append(tail, drafts[0]) if is_alone else committer.commit(tail, drafts, extras)
-            )
+            appended = life.committer.append(tail, drafts[0]) if is_alone else None
+            verdict = appended or life.committer.commit(tail, drafts, extras)
             if verdict.outcome is Outcome.COMMITTED:
                 acknowledge(life.ledger, tail, drafts, extras)
         else:

@@ -27,7 +27,6 @@ from ninelives.core.model.totals import NO_FACTS, added, tally_of
 from ninelives.ops import doctor
 from ninelives.ops.doctor import (
     Level,
-    filesystem_of,
     judge_clock,
     judge_filesystem,
     judge_latency,
@@ -35,6 +34,7 @@ from ninelives.ops.doctor import (
     judge_space,
 )
 from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files.paths import filesystem_of
 from ninelives.views.escape import json_text, shown
 from ninelives.views.recoveries import last_recovery
 from tests.clocks import SteppingClock
@@ -465,6 +465,13 @@ def test_asking_for_help_loads_neither_driver_nor_tables() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert told.stderr == "set()\n"
+
+
+def test_the_doctor_finds_a_mount_point_whatever_its_name_is() -> None:
+    mounts = ["1 0 0:1 / / rw - ext4 d d"]
+    for name in ("Übung", "a\u3000b", "a\u2028b", os.fsdecode(b"\xff")):
+        escaped = [*mounts, f"3 1 0:3 / /mnt/{name}\\040c rw - tmpfs d d"]
+        assert filesystem_of(Path(f"/mnt/{name} c/runs.db"), escaped) == (f"/mnt/{name} c", "tmpfs")
 
 
 def test_what_the_doctor_thinks_of_places_and_times() -> None:

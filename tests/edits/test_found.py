@@ -268,3 +268,31 @@ def test_check_says_that_an_effect_which_moved_into_a_child_is_done_again_withou
     life.close()
     stage.live(NEVER)
     assert _effects(stage, "pay") == (1 if key else 2)
+
+
+SLEEPERS = """
+async def nap(to: str, seconds: float) -> None:
+    await nl.sleep(seconds)
+    await note(to, 1)
+
+async def both() -> None:
+    await nl.gather(nap("early", 1), nap("late", 3600))
+
+@nl.agent(name="agent")
+async def agent() -> None:
+    BOTH
+"""
+
+
+def test_a_long_sleep_that_has_moved_does_not_end_with_a_short_one(stage: Stage) -> None:
+    began_ms = stage.clock.now_ms()
+    stage.load(HEAD + SLEEPERS.replace("BOTH", "await both()"), "first")
+    stage.live(Kill("after", 5))
+    assert _effects(stage, "note") == 1
+    assert stage.clock.now_ms() - began_ms < 3_600_000
+    stage.load(HEAD + SLEEPERS.replace("BOTH", "await asyncio.create_task(both())"), "second")
+    assert stage.check().fit is Fit.FITS
+    stage.live(NEVER)
+    assert stage.row().state is State.COMPLETED
+    assert _effects(stage, "note") == 2
+    assert stage.clock.now_ms() - began_ms >= 3_600_000

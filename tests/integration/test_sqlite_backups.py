@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -77,6 +79,38 @@ def test_a_backup_that_was_opened_as_a_store_is_not_replaced(
     SqliteStore(target).close()
     with pytest.raises(UsageError, match="was opened as a store"):
         store.backup(target)
+
+
+def is_open(path: Path) -> bool:
+    """Ask another process whether any has a database open."""
+    asking = (
+        "import sys; from pathlib import Path; from ninelives.core.errors import UsageError\n"
+        "from ninelives.stores.sqlite.files.database import require_closed\n"
+        "try: require_closed(Path(sys.argv[1]))\n"
+        "except UsageError: sys.exit(7)"
+    )
+    code = subprocess.run([sys.executable, "-c", asking, path], check=False).returncode
+    assert code in (0, 7)
+    return code == 7
+
+
+def test_a_store_that_this_process_has_open_keeps_its_locks_when_a_backup_onto_it_is_refused(
+    tmp_path: Path, opened: Opener
+) -> None:
+    store, target = opened(), tmp_path / "other.db"
+    opened(target)
+    assert is_open(target)
+    with pytest.raises(UsageError, match="is open in a process"):
+        store.backup(target)
+    assert is_open(target)
+
+
+def test_a_store_that_this_process_has_open_keeps_its_locks_when_it_is_restored_from(
+    path: Path, tmp_path: Path, opened: Opener
+) -> None:
+    opened().create_runs([new_run("a")])
+    assert restore(path, tmp_path / "new.db", CLOCK).runs == 1
+    assert is_open(path)
 
 
 def test_a_backup_of_damage_is_refused_and_leaves_the_old_one(

@@ -8,10 +8,11 @@ import apsw
 import pytest
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.model.run import RunQuery
+from ninelives.core.model.run import Kind, RunQuery
 from ninelives.core.model.session import Cause
-from tests.contract.makers import AGENTS, new_run, new_session
+from tests.contract.makers import AGENTS, append, new_run, new_session
 from tests.integration.conftest import Opener
+from tests.integration.roles import advance
 
 
 def spoil(path: Path, run: str) -> None:
@@ -51,6 +52,23 @@ def test_a_list_that_would_miss_it_is_refused(path: Path, opened: Opener) -> Non
     for query in (RunQuery(), RunQuery(labels={"x": "y"})):
         with pytest.raises(Corrupt):
             store.list_runs(query)
+
+
+def test_a_run_that_has_lost_the_record_before_a_turn_is_not_shortened(path: Path, opened: Opener) -> None:
+    store = opened()
+    store.register_session(new_session("s1"))
+    store.create_runs([new_run("r")])
+    (run,) = store.claim_runs("s1", 1, AGENTS).runs
+    for body in (b"step", b"one", b"two"):
+        run = advance(store, run, append(run, body, kind=Kind.RESULT if body == b"step" else Kind.TURN))
+    run = store.read_run("r") or run
+    hand = apsw.Connection(str(path))
+    hand.execute("DELETE FROM records WHERE seq = 1")
+    hand.close()
+    with pytest.raises(Corrupt, match="record 1 is missing") as caught:
+        store.prune(ended_before_ms=0)
+    assert caught.value.run == "r"
+    assert store.read_run("r") == run
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
-from ninelives.core.errors import StoreError, StoreUnavailable
+from ninelives.core.errors import StoreBroken, StoreError, StoreUnavailable
+from ninelives.core.model.run import RunRow
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files import checkpointer
 from ninelives.stores.sqlite.files.checkpointer import Checkpointer
@@ -107,6 +109,40 @@ def test_readers_see_one_truth_while_the_log_is_emptied(
     assert reader.load_journal("r1", since=0).run.length == 151
 
 
+@pytest.mark.parametrize("fault", ["the log cannot be opened", "the disk fails"])
+def test_a_commit_after_which_no_room_can_be_made_in_the_log_succeeds_and_wakes_others(
+    path: Path, tmp_path: Path, opened: Opener, fault: str
+) -> None:
+    store, other = opened(), opened()
+    store._files.fill_log()
+    while other.wait_for_work(0):
+        pass
+    log, aside = Path(f"{path}-wal"), tmp_path / "aside"
+    begun = []
+
+    def fail(_: object, sql: str, __: object) -> bool:
+        begun.append(sql)
+        if begun.count("BEGIN IMMEDIATE") == 2:
+            raise apsw.IOError("disk I/O error")
+        return True
+
+    if fault == "the disk fails":
+        store._files._cursor.exec_trace = fail
+    else:
+        log.rename(aside)
+        log.mkdir()
+    large = [new_run(f"r{number}", body=b"0" * 60_000) for number in range(20)]
+    assert all(isinstance(row, RunRow) for row in store.create_runs(large))
+    assert other.wait_for_work(0)
+    if fault == "the disk fails":
+        assert begun.count("BEGIN IMMEDIATE") == 2
+        store._files._cursor.exec_trace = None
+    else:
+        log.rmdir()
+        aside.rename(log)
+    store.create_runs([new_run("later")])
+
+
 # The thread itself -------------------------------------------------------------------------------
 
 
@@ -118,7 +154,12 @@ class Bench:
         self.turns: list[Callable[[], None]] = []
         self.called = threading.Semaphore(0)
         live = path.with_name(path.name + "-live")
-        self.subject = Checkpointer(live, store._files.connect, self.alone, lambda _: None, self.told.append)
+        self.subject = Checkpointer(live, store._files.connect, self.alone, self.copied, self.told.append)
+        self.marks: list[Callable[[], None]] = []
+
+    def copied(self, _: object) -> None:
+        if self.marks:
+            self.marks.pop(0)()
 
     def alone(self, work: Callable[[], None]) -> None:
         try:
@@ -190,6 +231,34 @@ def test_it_starts_again_after_it_could_not_connect(bench: Bench, monkeypatch: p
     bench.grown()
     assert bench.called.acquire(timeout=3), "the log is never emptied again"
     bench.subject.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("fault", [OSError("I/O error"), apsw.BusyError("busy"), apsw.FullError("full")])
+def test_it_starts_again_after_it_could_not_say_what_was_copied(bench: Bench, fault: Exception) -> None:
+    def fail() -> None:
+        raise fault
+
+    bench.marks = [fail]
+    bench.grown()
+    assert bench.called.acquire(timeout=LONG_SECONDS)
+    gone(bench)
+    bench.grown()
+    assert bench.called.acquire(timeout=3), "the log is never emptied again"
+    bench.subject.close()
+    assert bench.told == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_database_that_fails_while_it_is_asked_what_was_copied_makes_the_store_unfit(bench: Bench) -> None:
+    def fail() -> None:
+        raise apsw.IOError("disk I/O error")
+
+    bench.marks = [fail]
+    bench.grown()
+    assert bench.called.acquire(timeout=LONG_SECONDS)
+    bench.subject.close()
+    assert [type(error) for error in bench.told] == [StoreBroken]
 
 
 def test_a_damaged_log_makes_the_store_unfit(bench: Bench) -> None:

@@ -30,6 +30,11 @@ def register(path: str) -> None:
     SqliteStore(path).register_session(new_session("worker"))
 
 
+def back_up(path: str, target: str) -> None:
+    """Back a store up."""
+    SqliteStore(path).backup(target)
+
+
 def sweep(path: str) -> None:
     """End what is gone."""
     SqliteStore(path).end_sessions(None, Cause.STOPPED)
@@ -78,3 +83,18 @@ def test_a_session_whose_lock_file_was_not_removed_is_gone_by_its_row(
     assert found.evidence is not None
     assert (found.fate, found.evidence.is_gone) == (Fate.GONE, True)
     assert store.end_sessions(None, Cause.STOPPED) == []
+
+
+def test_a_backup_that_was_not_named_leaves_the_one_before_and_a_draft_for_the_next(
+    path: Path, tmp_path: Path, opened: Opener
+) -> None:
+    store, target = opened(), tmp_path / "copy.db"
+    store.backup(target)
+    before = target.read_bytes()
+    store.create_runs([new_run("a")])
+    with Victim("a draft beside the target", f"{HERE}:back_up", path, target) as victim:
+        victim.dies()
+    assert target.read_bytes() == before
+    assert Path(f"{target}-draft").exists()
+    assert store.backup(target).runs == 1
+    assert not Path(f"{target}-draft").exists()

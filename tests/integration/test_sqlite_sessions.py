@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ninelives.core.model.run import State
 from ninelives.core.model.session import Cause, Evidence, Fate
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.sqlite import SqliteStore
+from ninelives.stores.sqlite.files.session_locks import SessionLocks
 from tests.contract.makers import AGENTS, new_run, new_session
 from tests.integration.conftest import Opener, Starter
 
@@ -341,3 +343,22 @@ def test_looking_whether_others_live_wakes_nobody(opened: Opener, started: Start
     assert ended(store) == []
     assert [session.id for session in store.list_sessions()] == ["worker"]
     assert not store.wait_for_work(0)
+
+
+def test_two_who_look_at_once_do_not_take_each_other_for_the_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = SessionLocks(tmp_path), SessionLocks(tmp_path)
+    one.hold("worker")
+    assert other.is_held("worker") is True
+    one.close()
+    flock, seen = fcntl.flock, list[bool | None]()
+
+    def look_meanwhile(fd: int, how: int) -> None:
+        flock(fd, how)
+        monkeypatch.setattr(fcntl, "flock", flock)
+        seen.append(one.is_held("worker"))
+
+    monkeypatch.setattr(fcntl, "flock", look_meanwhile)
+    assert other.is_held("worker") is False
+    assert seen == [False]

@@ -8,7 +8,7 @@ from ninelives.core.errors import Corrupt, IdConflict
 from ninelives.core.model.session import Cause
 from ninelives.stores.postgres import PostgresStore
 from ninelives.stores.redis import RedisStore
-from tests.contract.makers import append, new_session
+from tests.contract.makers import append, new_run, new_session
 from tests.crash.marks import Victim
 from tests.servers.scene import until
 from tests.servers.test_redis_failover import copy, server, set_back
@@ -31,6 +31,17 @@ def reconnect(url: str) -> None:
     print("ready", flush=True)
     input()
     store.read_run("r1")
+
+
+def create(url: str) -> None:
+    """Create a run."""
+    RedisStore(url).create_runs([new_run("first")])
+
+
+def take_step(url: str) -> None:
+    """Create a run, claim it and append to it."""
+    store = RedisStore(url)
+    store.commit([append(running(store), b"done")])
 
 
 def test_a_lock_without_a_session_is_dropped_by_the_server(postgres_url: str) -> None:
@@ -66,4 +77,23 @@ def test_a_loss_that_a_dead_process_did_not_mark_is_marked_by_another_that_saw_i
     with pytest.raises(Corrupt, match="lost acknowledged writes"):
         stranger.load_journal(run.id)
     stranger.close()
+    store.close()
+
+
+def test_numbers_that_no_run_got_are_passed_over(redis_url: str) -> None:
+    with Victim("numbers without runs", f"{HERE}:create", redis_url) as victim:
+        victim.dies()
+    store = RedisStore(redis_url)
+    assert store.read_run("first") is None
+    assert running(store).number == 2
+    assert store.verify() == []
+    store.close()
+
+
+def test_a_record_that_was_written_and_not_confirmed_is_found_by_the_next_owner(redis_url: str) -> None:
+    with Victim("written, not yet confirmed", f"{HERE}:take_step", redis_url) as victim:
+        victim.dies()
+    store = RedisStore(redis_url)
+    assert [record.body for record in store.load_journal("r1", since=0).records][1:] == [b"done"]
+    assert store.verify() == []
     store.close()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -21,6 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ninelives.core.errors import (
     BadRecord,
+    Corrupt,
     LeaseLost,
     SchemaMismatch,
     StoreUnavailable,
@@ -29,11 +33,11 @@ from ninelives.core.errors import (
 )
 from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import Claims, RunQuery, RunRow, State
+from ninelives.core.model.run import Claims, Kind, RunQuery, RunRow, State
 from ninelives.core.model.session import Cause, Fate
 from ninelives.stores.open import open_store
 from ninelives.stores.postgres import PostgresStore, claims, sessions
-from ninelives.stores.postgres.server import schema
+from ninelives.stores.postgres.server import schema, session_locks
 from ninelives.stores.postgres.server.address import parse
 from ninelives.stores.postgres.server.open_connection import connect
 from ninelives.stores.postgres.server.queries import migrations
@@ -336,6 +340,47 @@ def test_a_session_takes_its_lock_again_when_its_connection_breaks(far: Postgres
     assert row(far).session == "s1"
 
 
+def test_a_lock_that_comes_after_its_session_is_over_is_not_kept(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_locks, "_PATIENCE_SECONDS", 0.1)
+    store = PostgresStore(postgres_url)
+    running(store)
+    lock = store._sessions._locks["s1"]
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+    def is_awaited(count: int) -> bool:
+        with closing(psycopg.connect(shared_url(), autocommit=True)) as asking:
+            return asking.execute(waiting.encode()).fetchone() == (count,)
+
+    with closing(psycopg.connect(shared_url(), autocommit=True)) as rival, ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(rival.execute, "SELECT pg_advisory_lock(%s)", (lock._number,))
+        until(lambda: is_awaited(1))
+        change(f"SELECT pg_terminate_backend({lock._connection.info.backend_pid})")
+        taken.result(60)
+        until(lambda: is_awaited(1))  # the store wants its lock back
+        assert lock.release() is None
+        rival.execute("SELECT pg_advisory_unlock_all()")
+        lock._watch.join(60)
+        free = "SELECT pg_try_advisory_lock(%s)"
+        until(lambda: rival.execute(free, (lock._number,)).fetchone() == (True,))
+    store.close()
+
+
+def test_a_run_that_has_lost_the_record_before_a_turn_is_not_shortened(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    run = running(store)
+    for body in (b"step", b"one", b"two"):
+        store.commit([append(run, body, kind=Kind.RESULT if body == b"step" else Kind.TURN)])
+        run = row(store)
+    assert change(f"DELETE FROM {parse(postgres_url).schema}.records WHERE seq = 1") == 1
+    with pytest.raises(Corrupt, match="record 1 is missing") as caught:
+        store.prune(ended_before_ms=0)
+    assert caught.value.run == "r1"
+    assert row(store) == run
+    store.close()
+
+
 def test_a_transaction_that_fails_spoils_none_that_come_after_it(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     prove = ("prove_session", (b"", "nobody"))
@@ -350,6 +395,53 @@ def test_a_transaction_that_fails_spoils_none_that_come_after_it(postgres_url: s
         store._pool.write(fail)
     store._pool.write(lambda tx: tx.do(*prove))
     store.close()
+
+
+def test_a_connection_whose_work_was_given_up_knows_what_it_had_prepared(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    prove = ("prove_session", (b"", "nobody"))
+
+    def give_up(tx: Transaction) -> None:
+        tx.do(*prove)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        store._pool.write(give_up)
+    store._pool.write(lambda tx: tx.do(*prove))
+    store.close()
+
+
+def test_a_child_that_came_by_fork_closes_nothing_of_its_parents(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    running(store)
+    store.wait_for_work(0)
+    kept, other = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, which is what this is about
+        pid = os.fork()
+    if pid == 0:
+        # The parent's sockets are closed here: their numbers are free for the child's own files.
+        own = [os.dup(kept) for _ in range(30)]
+        with suppress(BaseException):
+            signal.alarm(4)  # a child that hangs is killed by it
+            store.close()
+            os._exit(sum(not is_open(fd) for fd in own))
+        os._exit(99)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert store.renew_session("s1").left_ms > 0
+    store.create_runs([new_run("r2")])
+    assert store.wait_for_work(5)
+    store.close()
+    for fd in (kept, other):
+        os.close(fd)
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def while_locked(store: PostgresStore, work: Callable[[Transaction], object], blocked: Callable[[], T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,15 +13,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ninelives.core.errors import StoreUnavailable
+from ninelives.core.errors import Corrupt, StoreUnavailable
 from ninelives.core.model.commit import End, Outcome, Park
 from ninelives.core.model.key import SettleKey, WaitKey
-from ninelives.core.model.run import RunRow, State
+from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause
 from ninelives.stores.redis import RedisStore
 from ninelives.stores.redis.server import server_checks
 from ninelives.stores.redis.server.address import parse
 from ninelives.stores.redis.server.connection import ServerConnection
+from ninelives.stores.redis.server.lost_writes import Lineage
 from ninelives.stores.redis.sessions import end
 from ninelives.stores.redis.tables import Tables
 from ninelives.stores.redis.transaction import Transaction
@@ -309,6 +311,41 @@ def test_a_child_that_came_by_fork_does_not_speak_on_its_parents_lines(redis_url
     assert running(store).state is State.RUNNING
     assert store.wait_for_work(5)
     store.close()
+
+
+def test_a_run_that_has_lost_the_record_before_a_turn_is_not_shortened(redis_url: str) -> None:
+    store = RedisStore(redis_url)
+    run = running(store)
+    for body in (b"step", b"one", b"two"):
+        store.commit([append(run, body, kind=Kind.RESULT if body == b"step" else Kind.TURN)])
+        run = row(store)
+    journal = store._pool.names.journal("r1")
+    (records,) = store._pool.read(lambda tx: tx.ask([(b"LRANGE", journal, 0, -1)]))
+    store._pool.read(lambda tx: tx.ask([(b"LREM", journal, 1, records[1])]))
+    with pytest.raises(Corrupt, match="record 1 is missing") as caught:
+        store.prune(ended_before_ms=0)
+    assert caught.value.run == "r1"
+    assert row(store) == run
+    (left,) = store._pool.read(lambda tx: tx.ask([(b"LRANGE", journal, 0, -1)]))
+    assert left == [records[0], *records[2:]]
+    store.close()
+
+
+@pytest.mark.parametrize("is_renewed", [False, True], ids=["acknowledged", "renewed"])
+def test_what_two_threads_saw_acknowledged_at_once_is_not_forgotten(is_renewed: bool) -> None:
+    lineage = Lineage()
+    lineage.renew("here", 0)
+    other = threading.Thread(target=lineage.acknowledge, args=("here", 10))
+
+    class Compared(int):
+        def __gt__(self, than: int) -> bool:
+            other.start()
+            other.join(0.2)  # it comes between, or waits for us
+            return int(self) > than
+
+    (lineage.renew if is_renewed else lineage.acknowledge)("here", Compared(5))
+    other.join()
+    assert lineage.seen == 10
 
 
 def test_a_server_that_still_loads_its_log_is_not_ready_and_not_unsafe() -> None:

@@ -676,6 +676,40 @@ def test_by_default_the_process_really_ends(who: str) -> None:
     assert ended.stdout == ""
 
 
+_ENDS = """
+import os, sys
+from ninelives.engine.commit.committer import end_process
+if sys.argv[1] == "closed":
+    os.close(2)
+elif sys.argv[1] == "none":
+    sys.stderr = None
+elif sys.argv[1] == "full":
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    os.dup2(writes, 2)
+    try:
+        while True:
+            os.write(2, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(2, True)
+class Odd(Exception):
+    def __repr__(self):
+        raise ValueError("no text")
+try:
+    end_process(Odd() if sys.argv[1] == "textless" else OSError("a sync failed"))
+finally:
+    print("it goes on")
+"""
+
+
+@pytest.mark.parametrize("stderr", ["closed", "none", "full", "textless"])
+def test_the_process_ends_even_if_it_cannot_say_why(stderr: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDS, stderr], check=False, capture_output=True, timeout=LONG_SECONDS
+    )
+    assert (ended.returncode, ended.stdout) == (EXIT_CODE, b"")
+
+
 # Late tickets and closing ------------------------------------------------------------------------
 
 
@@ -788,6 +822,32 @@ def test_a_ticket_that_comes_after_closing_is_refused_or_committed(bench: Bench)
     else:
         assert home.arrived.acquire(timeout=1), "it is never answered"
         assert ticket.is_answered
+
+
+class Closing(SteppingClock):
+    """A clock that is read while a ticket is made, and closes the committer then."""
+
+    close: Callable[[], None] = staticmethod(lambda: None)
+
+    def now_ms(self) -> int:
+        """Close it, once, in the midst of `submit`."""
+        close, self.close = self.close, lambda: None
+        close()
+        return super().now_ms()
+
+
+@pytest.mark.parametrize("within", [None, 0.0])
+def test_a_ticket_that_is_made_while_the_committer_closes_is_answered(
+    bench: Bench, within: float | None
+) -> None:
+    clock, home = Closing(), Landing()
+    committer = Committer(bench.store, clock, fatal=bench.fatal.append)
+    clock.close = committer.close
+    ticket = committer.submit(bench.tails[0], results(b"late"), home=home, within_seconds=within)
+    assert home.arrived.acquire(timeout=1), "it is never answered"
+    with pytest.raises(StoreUnavailable, match="closed"):
+        ticket.result()
+    assert (bench.bodies("r0"), bench.store.batches, bench.fatal) == ([], [], [])
 
 
 # Any interleaving --------------------------------------------------------------------------------

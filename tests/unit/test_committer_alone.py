@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +26,12 @@ def bench() -> Iterator[Bench]:
 
 
 def append(bench: Bench, tail: Tail, body: bytes) -> Verdict:
-    return bench.committer.append(tail, (Kind.RESULT, "step#0", body))
+    return committed(bench, tail, (Kind.RESULT, "step#0", body))
+
+
+def committed(bench: Bench, tail: Tail, draft: Draft) -> Verdict:
+    """Commit a record without a ticket; with one, if it needs one."""
+    return bench.committer.append(tail, draft) or bench.committer.commit(tail, [draft])
 
 
 def test_records_go_on_from_each_other_and_need_no_ticket(
@@ -138,7 +145,42 @@ def test_a_store_that_is_away_is_waited_for(bench: Bench) -> None:
 
     bench.store.before = away
     assert append(bench, bench.tails[0], b"x").outcome is Outcome.COMMITTED
-    assert (bench.bodies("r0"), len(bench.pauses)) == ([b"x"], 3)
+    assert (bench.bodies("r0"), len(bench.pauses)) == ([b"x"], 2)
+
+
+def test_who_is_interrupted_while_the_store_is_away_does_not_end_everything(bench: Bench) -> None:
+    main, is_tried_again, is_back = threading.get_ident(), threading.Event(), threading.Event()
+    is_interrupted = threading.Event()
+
+    def away(_: object) -> None:
+        if len(bench.store.batches) == 3:
+            is_tried_again.set()
+        if not is_back.is_set():
+            raise StoreUnavailable("the disk is full")
+
+    def raise_once(*_: object) -> None:
+        if not is_interrupted.is_set():
+            is_interrupted.set()
+            raise KeyboardInterrupt
+
+    def interrupt() -> None:
+        assert is_tried_again.wait(LONG_SECONDS)
+        while not is_interrupted.wait(0.05):  # a signal just before a blocking call does not interrupt it
+            signal.pthread_kill(main, signal.SIGINT)
+
+    bench.store.before = away
+    before = signal.signal(signal.SIGINT, raise_once)
+    try:
+        interrupting = bench.later(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            append(bench, bench.tails[0], b"x")
+        interrupting.result(LONG_SECONDS)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    is_back.set()
+    assert append(bench, bench.tails[0], b"y").outcome is Outcome.COMMITTED
+    assert bench.fatal == []
+    assert bench.bodies("r0") == [b"x", b"y"]
 
 
 def test_a_committer_that_was_closed_takes_nothing(bench: Bench) -> None:
@@ -157,6 +199,6 @@ def test_a_committer_that_was_closed_takes_nothing(bench: Bench) -> None:
     ],
 )
 def test_what_needs_care_gets_it(bench: Bench, draft: Draft, blobs: int) -> None:
-    assert bench.committer.append(bench.tails[0], draft).outcome is Outcome.COMMITTED
+    assert committed(bench, bench.tails[0], draft).outcome is Outcome.COMMITTED
     (record,) = bench.store.load_journal("r0", since=0).records[1:]
     assert (record.step, len(record.blobs)) == (draft[1], blobs)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ninelives.core.errors import StoreBroken
+from ninelives.core.errors import StoreBroken, StoreUnavailable
 from ninelives.core.model.commit import Commit, Outcome
 from ninelives.engine.commit.loop_commits import LoopCommits
 from tests.unit.test_committer import LONG_SECONDS, Bench, Gate, bad, results
@@ -70,6 +70,29 @@ def test_the_loop_goes_on_while_the_store_is_slow() -> None:
         assert (await waiting).outcome is Outcome.COMMITTED
 
     run(bench, main())
+
+
+def test_the_timers_of_a_loop_that_commits_by_itself_run_while_the_store_is_away() -> None:
+    bench, is_back = Bench(), threading.Event()
+
+    def away(_: object) -> None:
+        if not is_back.is_set() and len(bench.store.batches) < 6:
+            raise StoreUnavailable("the disk is full")
+
+    bench.store.before = away
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        commits = LoopCommits(bench.committer, loop, is_dedicated=True)
+        loop.call_later(0.01, is_back.set)
+        (draft,) = results(b"x")
+        appended = commits.append(bench.tails[0], draft, is_single=True)
+        assert appended is not None
+        assert (await appended).outcome is Outcome.COMMITTED
+
+    run(bench, main())
+    assert bench.bodies("r0") == [b"x"]
+    assert len(bench.store.batches) < 6, "no timer ran before the store gave in"
 
 
 def test_each_coroutine_gets_its_own_verdict() -> None:

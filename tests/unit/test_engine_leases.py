@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +12,12 @@ import pytest
 
 import ninelives as nl
 from ninelives.core.model.session import Session
-from ninelives.engine.step import threads
+from ninelives.engine.hooks import BodyBegan, Observer
+from ninelives.engine.lease import Lease
+from ninelives.engine.step import other_loops, threads
 from ninelives.runtime import ProcessOptions
 from ninelives.stores.clock import SystemClock
+from tests.contract.makers import new_session
 from tests.replay.lifetimes import QuickStore, run_async
 
 
@@ -31,6 +35,43 @@ def test_a_body_that_was_withdrawn_does_not_wait_for_a_lease() -> None:
             return await waiting
 
     assert asyncio.run(main()) is False
+
+
+class Overtaken(Lease):
+    """A lease that is stopped just when its thread is about to extend it."""
+
+    _until_ms = 0.0
+    is_extended: threading.Event | None = None
+
+    @property
+    def until_ms(self) -> float:
+        """Until when bodies may begin."""
+        return self._until_ms
+
+    @until_ms.setter
+    def until_ms(self, value: float) -> None:
+        if self.is_extended is not None and not self.is_extended.is_set() and value:
+            stopping = threading.Thread(target=self.stop)
+            stopping.start()
+            stopping.join(0.2)  # it may have to wait for us
+            self._until_ms = value
+            self.is_extended.set()
+        else:
+            self._until_ms = value
+
+
+def test_no_body_begins_after_its_lease_was_stopped_in_the_midst_of_a_renewal() -> None:
+    store, clock = QuickStore(), SystemClock()
+    store.register_session(new_session(lease_ms=30))
+
+    async def main() -> float:
+        lease = Overtaken(store, clock, "s1", 30, sent_ms=clock.boot_ms(), lost=lambda _: None)
+        lease.is_extended = threading.Event()
+        assert await asyncio.to_thread(lease.is_extended.wait, 20)
+        await asyncio.to_thread(lease._thread.join)
+        return lease.until_ms
+
+    assert run_async(main) == 0
 
 
 class StandingStill(SystemClock):
@@ -117,3 +158,47 @@ def test_a_body_whose_process_stood_still_in_the_middle_goes_on_only_with_the_le
     clock.passed_ms = 1  # nothing happens before the body begins
     assert run_async(main) == 7
     assert seen == [True]
+
+
+class Delayed(SystemClock):
+    """Time passes, far more than a lease, before the loop that is to run a body comes to it."""
+
+    passed_ms = 0
+
+    def boot_ms(self) -> int:
+        """Return milliseconds since boot."""
+        if sys._getframe(1).f_code.co_filename == other_loops.__file__:
+            self.passed_ms = 3_600_000
+        return super().boot_ms() + self.passed_ms
+
+
+class Admissions(Observer):
+    """Notes how long before each body the lease was checked."""
+
+    def __init__(self) -> None:
+        self.ago_ms: list[int] = []
+
+    def body_began(self, event: BodyBegan) -> None:
+        """Note it."""
+        self.ago_ms.append(event.admitted_ms_ago)
+
+
+def test_a_body_on_another_loop_counts_as_admitted_when_it_has_its_lease_there() -> None:
+    clock, seen = Delayed(), Admissions()
+
+    @nl.action(name="leases.pay")
+    async def pay() -> int:
+        return 7
+
+    @nl.agent(name="leases.shop")
+    def shop() -> int:
+        return asyncio.run(pay())
+
+    async def main() -> int:
+        process = ProcessOptions(clock=clock, observers=(seen,))
+        async with nl.Runtime(QuickStore(), lease_seconds=0.6, process=process) as rt:
+            return cast("int", await rt.run(shop))
+
+    assert run_async(main) == 7
+    assert len(seen.ago_ms) == 1
+    assert seen.ago_ms[0] < 60_000

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 import ninelives as nl
+from ninelives.core.errors import StoreBroken, StoreError
 from ninelives.core.model.run import Claims, Control, Journal, NewRun, State
 from ninelives.core.model.run import RunRow as Row
 from ninelives.core.model.session import Cause, NewSession
+from ninelives.runtime import ProcessOptions, wakeups
 from ninelives.runtime.run_creation import new_run
 from ninelives.store import Store
 from tests.replay.lifetimes import QuickStore, Stage, first_life, once, run_async
@@ -317,6 +321,103 @@ def test_a_fenced_run_begins_and_records_nothing_and_its_code_sees_no_error() ->
     assert [one.kind.value for one in store.load_journal("run").records] == ["created"]
     assert executed == []
     assert seen == []
+
+
+@pytest.mark.parametrize("end", ["returns", "raises", "next turn", "is cancelled", "undoes"])
+@pytest.mark.parametrize("is_dedicated", [True, False])
+def test_a_run_that_ends_after_the_store_broke_raises_it_and_does_not_hang(
+    end: str, is_dedicated: bool
+) -> None:
+    store = QuickStore()
+
+    @nl.agent(name="ender")
+    async def agent() -> Any:
+        if end == "undoes":
+            nl.on_failure(double, 2)
+            await double(1)
+        if end == "is cancelled":
+            store.control_run("run", Control.CANCEL)
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        rt._committer._seal_off(StoreBroken("a sync failed"))
+        if end in ("raises", "undoes"):
+            raise ValueError(end)
+        return nl.next_turn() if end == "next turn" else None
+
+    rt: Any = None
+
+    async def main() -> None:
+        nonlocal rt
+        async with nl.Runtime(store, process=ProcessOptions(is_dedicated=is_dedicated)) as rt:
+            with pytest.raises(StoreBroken, match="a sync failed"):
+                await rt.run(agent, id="run")
+
+    run_async(main)
+
+
+class Deaf(QuickStore):
+    """A store whose waits fail, and whose reads do, if it is broken."""
+
+    fails: StoreError | None = None
+    is_broken = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits, self.failed = threading.Event(), threading.Event()
+
+    def wait_for_work(self, timeout_seconds: float) -> bool:
+        """Fail, or wait."""
+        self.waits.set()
+        if self.fails is not None:
+            self.failed.set()
+            raise self.fails
+        return super().wait_for_work(timeout_seconds)
+
+    def wait_for_output(self, timeout_seconds: float) -> bool:
+        """Fail, or wait."""
+        return self.wait_for_work(timeout_seconds)
+
+    def read_run(self, run: str) -> Row | None:
+        """Fail, or read."""
+        if self.is_broken and self.fails is not None:
+            raise self.fails
+        return super().read_run(run)
+
+    def load_journal(self, run: str, *, since: int | None = None) -> Journal:
+        """Fail, or load."""
+        self.read_run(run)
+        return super().load_journal(run, since=since)
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+@pytest.mark.parametrize("waits", ["result", "stream"])
+def test_who_waits_for_a_run_does_not_hang_when_the_wait_for_wake_ups_fails(
+    waits: str, is_broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "LISTEN_SECONDS", 0.01)
+    store = Deaf()
+
+    async def waited(run: nl.Run) -> Any:
+        if waits == "result":
+            return await run.result()
+        return [item async for item in run.stream()]
+
+    async def main() -> Any:
+        async with nl.Runtime(store) as rt:
+            waiting = asyncio.create_task(waited(await rt.start(doubler, 2, id="run")))
+            assert await asyncio.to_thread(store.waits.wait, 20)
+            store.is_broken, store.fails = is_broken, StoreBroken("a sync failed")
+            assert await asyncio.to_thread(store.failed.wait, 20)
+            if not is_broken:
+                async with nl.Runtime(store) as other:
+                    await other.work(until_idle=True)
+            return await waiting
+
+    if is_broken:
+        with pytest.raises(StoreBroken):
+            run_async(main)
+    else:
+        assert run_async(main) == (4 if waits == "result" else [])
 
 
 def test_a_worker_that_stops_leaves_its_runs_to_the_next() -> None:

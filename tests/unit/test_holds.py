@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import threading
@@ -15,7 +16,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.journal.resources import open_in
 from ninelives.core.model.inbox import ItemKind
-from ninelives.core.model.run import State
+from ninelives.core.model.run import Kind, State
 from ninelives.engine.agent.resource_checks import WHOLE_BYTES, Gone, examine
 from ninelives.engine.agent.resources import Resource
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async, second_life
@@ -402,3 +403,26 @@ def test_a_hold_is_for_the_agent_not_for_a_step(tmp_path: Path) -> None:
             assert await run.status() is State.FAILED
 
     run_async(main)
+
+
+def test_a_hold_may_be_taken_in_a_thread_and_keeps_its_place_on_replay(tmp_path: Path) -> None:
+    stage, first, second = Stage(), write(tmp_path / "first", "a"), write(tmp_path / "second", "b")
+
+    @nl.action(name="work")
+    async def work() -> str:
+        await stage.stop_here()
+        return "done"
+
+    @nl.agent(name="holder")
+    async def agent() -> str:
+        nl.hold(nl.File(first))
+        with await asyncio.to_thread(nl.hold, nl.File(second)):
+            with pytest.raises(nl.UsageError, match="cannot be held"):
+                await asyncio.to_thread(nl.hold, nl.File(tmp_path / "missing"))
+            return await work()
+
+    result, store = lives(stage, agent, lambda: None)
+    assert result == "done"
+    records = store.load_journal("run", since=0).records
+    assert [one.step for one in records if one.kind is Kind.HELD] == ["#hold#0", "#hold#1"]
+    assert [one.target.at for one in open_in(records).values()] == [str(first)]

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,11 +168,10 @@ def test_the_body_of_a_transaction_ends_before_its_commit(tmp_path: Path) -> Non
 
     class Outside(Observer):
         def body_ended(self, event: hooks.BodyEnded) -> None:
-            seen.append(
-                sqlite3.connect(tmp_path / "theirs.db").execute("SELECT count(*) FROM t").fetchone()[0]
-            )
+            with closing(connect()) as other:
+                seen.append(other.execute("SELECT count(*) FROM t").fetchone()[0])
 
-    with connect() as conn:
+    with closing(connect()) as conn:
         conn.execute("PRAGMA journal_mode=wal")
         conn.execute("CREATE TABLE t (x)")
 

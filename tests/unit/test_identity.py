@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import make_dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -16,6 +18,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Kind, RunQuery, State
+from ninelives.engine.run import lookup
 from ninelives.engine.run import tasks as run_tasks
 from ninelives.engine.spec.registry import STEPS
 from ninelives.engine.worker import session
@@ -948,3 +951,11 @@ def test_the_loser_of_a_race_that_moved_is_not_taken_for_an_effect_that_was_pass
 
     edit.make(before, after)
     assert edit.stage.executed == ["mail(2)"]
+
+
+def test_every_name_of_our_own_steps_is_known_as_no_effect() -> None:
+    engine = Path(lookup.__file__).parents[1]
+    text = "\n".join(path.read_text("utf-8") for path in engine.rglob("*.py"))
+    names = set(re.findall(r'(?:Builtin\(execution, |next_position\()"([a-z_]+)"', text))
+    assert {"sleep", "repair_history", "hold"} <= names
+    assert [name for name in sorted(names) if lookup.is_effect_name(name) or lookup.is_unknown(name)] == []

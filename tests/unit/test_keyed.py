@@ -170,6 +170,48 @@ def test_two_branches_of_one_run_share_one_effect() -> None:
     assert sorted(done) == ["a", "b"]
 
 
+def test_an_open_start_that_waits_for_its_key_in_another_branch_is_not_withdrawn() -> None:
+    store, stage = QuickStore(), Stage()
+    holds, is_cancelled = asyncio.Event(), asyncio.Event()
+
+    async def verify(order: str, note: str) -> nl.Happened[str]:
+        holds.set()  # the first branch holds the key, and the second waits for it
+        await is_cancelled.wait()
+        return nl.Happened(note)
+
+    @nl.action(name="pay", resumable=False, key="pay:{order}", identity="order", verify=verify)
+    async def pay(order: str, note: str) -> str:
+        await stage.stop_here()
+        return note
+
+    @nl.action(name="before")
+    async def before() -> None: ...
+
+    async def first() -> str:
+        return await pay("a", "first")
+
+    async def second() -> str:
+        return await pay("a", "second")
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        if not stage.is_second:
+            await before()
+            return await asyncio.create_task(second())
+        holder, waiter = asyncio.create_task(first()), asyncio.create_task(second())
+        await asyncio.sleep(0)
+        await before()  # both may begin from here on: the first comes first
+        await holds.wait()
+        waiter.cancel()
+        is_cancelled.set()
+        return await holder
+
+    assert twice(stage, agent, store=store) == "first"
+    records = store.load_journal("run", since=0).records
+    assert [one.kind for one in records if "second" in one.step] == [Kind.INTENT]
+    assert key_of(store).state is KeyState.SETTLED
+
+
 def test_branches_that_wait_for_a_failing_one_try_one_after_the_other() -> None:
     at_once: list[int] = []
     running = 0

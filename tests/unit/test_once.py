@@ -628,6 +628,46 @@ def test_a_cancelled_action_comes_out_the_same_on_replay() -> None:
     assert stage.executed == []
 
 
+class Held(QuickStore):
+    """A store that holds a log line up until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lets_go = threading.Event()
+
+    def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
+        """Wait, if it is the line, and write."""
+        if any(record.kind is Kind.LOG for one in batch for record in one.records):
+            assert self.lets_go.wait(DEADLINE_SECONDS)
+        return super().commit(batch)
+
+
+def test_a_start_that_is_found_again_is_settled_although_its_call_is_cancelled_at_the_barrier() -> None:
+    stage, store = Stage(), Held()
+
+    @nl.action(name="pay", resumable=False, verify=lambda: nl.Happened(7))
+    async def pay() -> int:
+        await stage.stop_here()
+        return 8
+
+    @nl.agent(name="payer")
+    async def agent() -> str:
+        if stage.is_second:
+            nl.log.info("it is back")  # not durable yet when the call comes to the barrier
+        paying = asyncio.ensure_future(pay())
+        if stage.is_second:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            paying.cancel()
+        store.lets_go.set()
+        await asyncio.wait([paying])
+        return "cancelled" if paying.cancelled() else "paid"
+
+    assert twice(stage, agent, store=store) == "cancelled"
+    records = store.load_journal("run", since=0).records
+    assert [one.kind for one in records if "pay" in one.step][-2:] == [Kind.RESULT, Kind.WITHDRAWN]
+
+
 def test_without_a_runtime_it_is_an_ordinary_function() -> None:
     @nl.action(resumable=False, key="pay:{order}")
     async def pay(order: str) -> str:

@@ -125,6 +125,55 @@ def test_a_dead_runs_calls_are_found_by_the_next_run_of_the_session() -> None:
     assert run_async(main) == ['{"seen":"a"}', STARTED]
 
 
+def test_a_step_that_was_started_twice_has_the_result_that_it_came_to() -> None:
+    stage = Stage()
+
+    @nl.action(name="slow")
+    async def slow(what: str) -> str:
+        stage.did(what)
+        if stage.is_second and len(stage.executed) == 1:
+            await asyncio.sleep(0.02)  # long enough for a second intent
+        await stage.stop_here()
+        return what
+
+    @nl.agent(name="agent")
+    async def agent() -> list[str]:
+        await slow("a")
+        return contents(await nl.repair_history([call("1", "slow", '{"what": "a"}')]))
+
+    async def main() -> Any:
+        store = QuickStore()
+        stage.reached = asyncio.Event()
+        async with nl.Runtime(store) as rt:
+            await rt.start(agent, id="run")
+            working = asyncio.create_task(rt.work())
+            await until(lambda: any(one.kind == "intent" for one in store.load_journal("run").records))
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        stage.is_second = True
+        stage.executed.clear()
+        result = await second_life(store, agent)
+        assert sum(one.kind == "intent" for one in store.load_journal("run").records) == 2
+        return result
+
+    assert run_async(main) == ["a"]
+
+
+def test_equal_calls_at_once_have_their_own_results() -> None:
+    @nl.action(name="slow")
+    async def slow(what: str) -> str:
+        await asyncio.sleep(0.02)  # each has an intent
+        return what
+
+    @nl.agent(name="agent")
+    async def agent() -> list[str]:
+        await asyncio.gather(slow("a"), slow("a"))
+        history = [call(name, "slow", '{"what": "a"}') for name in ("1", "2", "3")]
+        return contents(await nl.repair_history(history))
+
+    assert once(agent) == ["a", "a", UNKNOWN]
+
+
 def test_outside_a_run_nothing_is_looked_up() -> None:
     async def main() -> list[str]:
         return contents(await nl.repair_history([call("1", "history-look", "{}")]))

@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 
 from ninelives.supervisor.evidence import LastLines, is_stop, judge
+from ninelives.supervisor.process import WorkerProcess
+from ninelives.supervisor.protocol import WorkerSettings
 from ninelives.supervisor.slot import LONG_LIFE_MS, WorkerSlot
 
 
@@ -61,3 +63,11 @@ def test_the_tail_keeps_whole_lines_and_ends_the_last() -> None:
     assert tail.end() == ["\\xff"]
     assert tail.lines == ("one", "two", "\\xff")
     assert len(tail.feed(b"x" * 100_000)) == 1  # a line without an end is cut, not kept for ever
+
+
+def test_a_worker_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        WorkerProcess(WorkerSettings(target="agents", url="memory:"), "mark", 1, 0)
+    assert sorted(os.listdir("/proc/self/fd")) == before

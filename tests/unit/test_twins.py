@@ -86,6 +86,21 @@ def test_a_blocking_runtime_takes_limits(tmp_path: Path) -> None:
         assert run.result() == "hello you"
 
 
+def test_the_thread_of_a_blocking_runtime_ends_even_if_its_store_cannot_be_closed(tmp_path: Path) -> None:
+    blocking = nl.Runtime(f"sqlite:///{tmp_path}/lives.db").sync()
+
+    def close() -> None:
+        type(store).close(store)
+        raise OSError("it cannot be closed")
+
+    blocking.__enter__()
+    store: Any = blocking._runtime.store
+    store.close = close
+    with pytest.raises(OSError, match="cannot be closed"):
+        blocking.__exit__(None, None, None)
+    assert not blocking._loop._thread.is_alive()
+
+
 def test_a_run_of_a_sandbox_streams_and_forks() -> None:
     @nl.action(name="doubled")
     async def doubled(number: int) -> int:

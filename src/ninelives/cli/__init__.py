@@ -1,1 +1,6 @@
-"""The command line."""
+"""The command line.
+
+- `app`: the commands, their options and exit codes; `commands_people`: those by which people start, answer
+  and control runs; `commands`: what each command does
+- `options`: options that commands share; `output`: tables, text and JSON; `up_screen`: the screen of `up`
+"""

@@ -142,7 +142,7 @@ def check(
         bool,
         typer.Option(
             "--other-agents",
-            help="Let runs pass whose agent this code does not declare: other workers have its code.",
+            help="Accept runs of agents that this code does not declare: other workers have their code.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -159,13 +159,15 @@ def check(
 
 @app.command()
 def ps(
-    status: Annotated[list[str] | None, typer.Option("--status", help="Only runs in this state.")] = None,
+    status: Annotated[
+        list[str] | None, typer.Option("--status", help="Only runs in this state; may be repeated.")
+    ] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only runs of this agent.")] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Only runs with this label.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Show at most N runs.")] = 50,
-    after: Annotated[int | None, typer.Option("--after", help="Start after the run of this number.")] = None,
+    after: Annotated[int | None, typer.Option("--after", help="Show the page after this run number.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also runs that have ended.")] = False,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,

@@ -167,7 +167,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="ninelives demo",
         description="Kill a support agent's worker again and again, and measure how its runs recover.",
     )
-    parser.add_argument("--seed", type=int, default=9, help="seed of the kills' moments (default 9)")
+    parser.add_argument("--seed", type=int, default=9, help="seed that chooses when to kill (default 9)")
     parser.add_argument(
         "--tickets", type=_positive, default=6, help="number of tickets to work on (default 6)"
     )

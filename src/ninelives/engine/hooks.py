@@ -337,7 +337,7 @@ class Hooks:
 
         return end
 
-    def _report_step(self, name: str, kind: type[StepEvent], frame: Frame, **known: Any) -> None:
+    def _report_step(self, name: str, kind: type[StepEvent], frame: Frame, /, **known: Any) -> None:
         if calls := self._calls.get(name):
             self._send(calls, kind(**_of_frame(frame), **known))
 
@@ -349,7 +349,7 @@ class Hooks:
         """Report that a body asked for its key."""
         self._report_step("key_read", KeyRead, frame)
 
-    def _report_run(self, name: str, kind: type[RunEvent], execution: Running, **known: Any) -> None:
+    def _report_run(self, name: str, kind: type[RunEvent], execution: Running, /, **known: Any) -> None:
         if calls := self._calls.get(name):
             self._send(calls, kind(**_of_run(execution), **known))
 

@@ -60,7 +60,7 @@ class Lease:
         self.until_ms: float = sent_ms + self._begin_ms
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[asyncio.Future[None], None] = {}  # ordered: the longest wait ends first
-        self._stopped = threading.Event()
+        self._stopped, self._changing = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._renew_always, name="ninelives-lease", daemon=True)
         self._thread.start()
 
@@ -77,8 +77,9 @@ class Lease:
 
     def stop(self) -> None:
         """Stop renewing: nothing begins from now on, and `lost` is not called."""
-        self.until_ms = 0
-        self._stopped.set()
+        with self._changing:
+            self.until_ms = 0
+            self._stopped.set()
 
     def _renew_always(self) -> None:
         pause_seconds = self._lease_ms / 1000 / _RENEWALS_PER_LEASE
@@ -98,10 +99,11 @@ class Lease:
             except BaseException as error:  # noqa: BLE001 (after any error, nothing renews the lease any more)
                 self._end(LeaseLost(f"the lease cannot be renewed: {error!r}", remedy="End this process"))
                 return
-            # Stopped during the call: `until_ms` is 0 and must stay so.
-            if self._stopped.is_set():
-                return
-            self.until_ms = sent_ms + self._begin_ms
+            with self._changing:
+                # Stopped during the call: `until_ms` is 0 and must stay so.
+                if self._stopped.is_set():
+                    return
+                self.until_ms = sent_ms + self._begin_ms
             pause_seconds = self._lease_ms / 1000 / _RENEWALS_PER_LEASE
             # The loop is called only if something waits: an idle worker has no wake-up per renewal.
             if self._waiting:
@@ -110,7 +112,11 @@ class Lease:
     def _end(self, error: NineLivesError) -> None:
         if not self._stopped.is_set():
             self.until_ms = 0
-            self._on_loop(lambda: self.lost(error))  # read late: the owner may have changed
+            self._on_loop(lambda: self._report(error))
+
+    def _report(self, error: NineLivesError) -> None:
+        if not self._stopped.is_set():  # it may have been stopped since
+            self.lost(error)
 
     def _wake(self) -> None:
         for news in self._waiting:

@@ -160,9 +160,10 @@ def _durability(store: AnyStore) -> Iterator[DoctorFinding]:
 
 
 def _surroundings(path: Path) -> Iterator[DoctorFinding]:
+    from ninelives.stores.sqlite.files import paths
+
     yield _permissions(path)
-    mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()
-    yield judge_filesystem(*filesystem_of(path.resolve(), mounts))
+    yield judge_filesystem(*paths.filesystem_of(path, paths.mounted()))
     yield judge_space(shutil.disk_usage(path.parent).free)
 
 
@@ -181,18 +182,6 @@ def _permissions(path: Path) -> DoctorFinding:
             "permissions", f"every user can replace files in {path.parent}", f"chmod o-w {path.parent}"
         )
     return _ok("permissions", "only this user can access the files")
-
-
-def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
-    """Return the mount point and the type of the filesystem that a path is on."""
-    best, kind = "", "unknown"
-    for line in mountinfo:
-        left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape")
-        inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, right.split()[0]
-    return best, kind
 
 
 def judge_filesystem(point: str, kind: str) -> DoctorFinding:

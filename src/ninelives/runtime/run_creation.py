@@ -44,6 +44,7 @@ async def new_run(
     due_ms = await runtime.call(lambda store: store.now_ms()) + int(delay * 1000) if delay else 0
     # Before the run: a run must never refer to arguments that are not durable.
     blobs = tuple(await runtime.call(lambda store: store.put_blobs(contents))) if contents else ()
+    # CRASH: blobs that no run refers to; pruning removes them.
     return NewRun(
         id=name,
         agent=declared.name,

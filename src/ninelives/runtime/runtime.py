@@ -402,8 +402,10 @@ class BlockingRuntime(Twin[Runtime]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.wait(self._runtime.__aexit__(kind, error, trace))
-        self._loop.stop()
+        try:
+            self._loop.wait(self._runtime.__aexit__(kind, error, trace))
+        finally:
+            self._loop.stop()
 
     def _do(self, work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
         return self._loop.wait(work(self._runtime))

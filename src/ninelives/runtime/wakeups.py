@@ -1,18 +1,22 @@
-"""A thread that waits for the store's wake-ups and notifies the event loop: nothing polls."""
+"""A thread that waits for the store's wake-ups and notifies the event loop.
+
+If a wake-up is lost, all conditions are checked at the end of the wait, a second later at most.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from ninelives.core.errors import StoreError
-
 T = TypeVar("T")
+LOGGER = logging.getLogger("ninelives")
 LISTEN_SECONDS = 1.0
-"""How long one wait lasts. All conditions are checked after it, in case a wake-up was lost."""
+"""How long one wait lasts, and the pause after one that failed. All conditions are checked after it, in case
+a wake-up was lost."""
 
 
 class Listener:
@@ -28,7 +32,7 @@ class Listener:
         self._loop, self._wait, self._woken = loop, wait, woken
         self._waiting: set[asyncio.Future[None]] = set()
         self._thread: threading.Thread | None = None
-        self._is_closing = False
+        self._closing = threading.Event()
 
     def start(self) -> None:
         """Start the thread, if it does not run yet."""
@@ -58,7 +62,7 @@ class Listener:
 
     def close(self) -> None:
         """Stop the thread after its current wait."""
-        self._is_closing = True
+        self._closing.set()
 
     def join(self) -> None:
         """Join the thread. Call it after closing the store, which ends the current wait."""
@@ -66,11 +70,14 @@ class Listener:
             self._thread.join()
 
     def _listen(self) -> None:
-        while not self._is_closing:
+        while not self._closing.is_set():
             try:
                 woken = self._wait(LISTEN_SECONDS)
-            except StoreError:
-                return
+            except Exception as error:  # noqa: BLE001 (no other thread makes `until` check again)
+                if self._closing.wait(LISTEN_SECONDS):
+                    return
+                LOGGER.warning("waiting for wake-ups failed, all that waits is checked: %r", error)
+                woken = True  # a store that is broken raises that in the conditions themselves
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 self._loop.call_soon_threadsafe(self._notify, woken)
 

@@ -50,6 +50,9 @@ class WorkerProcess:
             self.pid = _spawn(
                 settings, theirs.fileno(), their_output, {SUPERVISOR_MARK: supervisor, WORKER_MARK: self.mark}
             )
+        except BaseException:
+            self.close()
+            raise
         finally:
             theirs.close()
             os.close(their_output)

@@ -122,6 +122,11 @@ def verify(
         raise _corrupt(run, length, "the last record is not the one that the run's row names")
 
 
+def missing(run: str, seq: int) -> Corrupt:
+    """Return the error for a record that a journal lacks."""
+    return _corrupt(run, seq, f"record {seq} is missing")
+
+
 def _corrupt(run: str, seq: int, what: str) -> Corrupt:
     error = Corrupt(
         f"the journal is damaged: {what}",

@@ -39,7 +39,7 @@ class StepCall(Struct, frozen=True):
     """A call of a step: its possible positions in order of preference, its names, its fingerprint.
 
     `given` is the value of `id=`, if any, and `child` the id of the run that it starts.
-    `is_effect`: it acts on the outside world.
+    `is_effect`: it acts on the outside world. `shown` are the arguments of a sleep, which has no fingerprint.
     """
 
     positions: tuple[str, ...]
@@ -48,6 +48,7 @@ class StepCall(Struct, frozen=True):
     given: str | None = None
     child: str | None = None
     is_effect: bool = False
+    shown: dict[str, str] = {}
 
 
 Claimed = Recorded | Start
@@ -236,6 +237,10 @@ def may_be_of(found: Claimed, call: StepCall) -> bool:
         call.child is not None
         and bytes(found.body.v or b"").partition(b"~")[0].strip(b'"') != call.child.encode()
     ):
+        return False
+    # At its own position a sleep may have got another length. Elsewhere it would be another sleep's record,
+    # and a long one would end with a short one. Old records do not have the length.
+    if call.shown and found.body.a and found.body.a != call.shown:
         return False
     branch = parse_step_id(found.step).branch
     return call.given is None or not branch.startswith(ID_MARK) or beside(branch) == ID_MARK + call.given

@@ -394,17 +394,18 @@ def write_body(
     error: bytes | None = None,
     attempts: Sequence[Attempt] = (),
     usage: Usage | None = None,
+    shown: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return the body of a step's record."""
+    """Return the body of a step's record; `shown` are the arguments of a step without a fingerprint."""
     if fingerprint is not None and value is not None and not attempts and usage is None:
         # The hot path: the same bytes as the encoder's, without its copies.
-        shown = _ENCODE(fingerprint.preview())
-        given = b',"a":%b' % shown if len(shown) > 2 else b""
+        preview = _ENCODE(fingerprint.preview())
+        given = b',"a":%b' % preview if len(preview) > 2 else b""
         return b'{"f":"%b"%b,"v":%b}' % (fingerprint.digest.hex().encode(), given, value)
     return _ENCODE(
         StepBody(
             f=fingerprint.digest.hex() if fingerprint else "",
-            a=fingerprint.preview() if fingerprint else {},
+            a=fingerprint.preview() if fingerprint else dict(shown or {}),
             v=Raw(value) if value is not None else UNSET,
             e=Raw(error) if error is not None else UNSET,
             attempts=tuple(attempts),

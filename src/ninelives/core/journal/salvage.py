@@ -71,11 +71,12 @@ def salvaged(run: RunRow, records: Sequence[Record], why: str, now_ms: int) -> t
 def _good(run: RunRow, records: Sequence[Record]) -> tuple[int, bytes]:
     """Return the length and the head of the undamaged prefix of a journal."""
     head = run.base_check
-    for seq, record in enumerate(records[: run.length - run.base], run.base):
+    counted = records[: run.length - run.base]
+    for seq, record in enumerate(counted, run.base):
         if record.seq != seq or not chain.follows(head, record):
             return seq, head
         head = record.check
-    return run.base + len(records), head
+    return run.base + len(counted), head
 
 
 def _corrupt(run: RunRow, seq: int, what: str) -> Corrupt:

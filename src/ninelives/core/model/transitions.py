@@ -1,4 +1,4 @@
-"""The one table of changes of a run's state. Any other change raises `IllegalTransition`."""
+"""The state machine of a run: one table of transitions. Any other one raises `IllegalTransition`."""
 
 from __future__ import annotations
 

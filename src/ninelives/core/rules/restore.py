@@ -25,7 +25,7 @@ from ninelives.core.values.blobs import digest
 
 WHY = "the store was restored from a backup: what happened after the backup is not recorded"
 RESTORED = Evidence(note="the store was restored from a backup")
-"""Kept with the sessions that are alive according to the backup: they may be, on another machine."""
+"""Stored with the sessions that the backup shows as alive: they may still run, on another machine."""
 _REMEDY = (
     "Check where its effect would show. If it happened, answer so, with its result; if it did not, it "
     "is started again; or let it fail. Then resume the run"

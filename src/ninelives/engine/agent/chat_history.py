@@ -55,17 +55,20 @@ async def repair_history(messages: Sequence[Message], *, run: str | None = None)
 
 def _look_up(store: Store, run: str, calls: list[HistoryCall]) -> dict[str, Result]:
     """Find the results of calls in a journal; equal calls take the recorded results in order."""
-    known: defaultdict[tuple[str, str], deque[Result]] = defaultdict(deque)
+    # By turn and id: a step may have several records, and the last says what is known of it.
+    latest: dict[tuple[int, str], tuple[str, str, Result]] = {}
     steps: dict[str, Step] = {}
+    turn = 0
     for record in large_bodies.whole(store, store.load_journal(run, since=0).records):
+        turn += record.kind is Kind.TURN
         step = _step_of(record)
         if step is not None:
             steps[_tool(step.name)] = step
             body = read_body(record)
-            results = known[step.name, body.f]
-            if record.kind is not Kind.INTENT and results and results[-1].text == STARTED:
-                results.pop()
-            results.append(_result(record, body))
+            latest[turn, record.step] = step.name, body.f, _result(record, body)
+    known: defaultdict[tuple[str, str], deque[Result]] = defaultdict(deque)
+    for name, fingerprint, result in latest.values():
+        known[name, fingerprint].append(result)
     found: dict[str, Result] = {}
     for call in calls:
         declared = steps.get(call.name)

@@ -182,7 +182,7 @@ class ChildCreation:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._waiting: list[tuple[NewRun, list[bytes], asyncio.Future[RunRow | UsageError]]] = []
-        self._is_busy = False
+        self._creating: asyncio.Task[None] | None = None
 
     async def create(self, new: NewRun, contents: list[bytes]) -> RunRow | UsageError:
         """Create a child; returns its row, or the error that says why there is none."""
@@ -190,10 +190,10 @@ class ChildCreation:
         born: asyncio.Future[RunRow | UsageError] = execution.loop.create_future()
         self._waiting.append((new, contents, born))
         execution.delivery.running.add(self)  # until they exist, the run is not at rest
-        if not self._is_busy:
-            self._is_busy = True
+        if self._creating is None:
             # A separate task: cancelling one branch must not cancel the spawns of other branches.
-            asyncio.Task(self._create(), loop=execution.loop, context=Context())
+            # Kept: the event loop refers to its tasks only weakly.
+            self._creating = asyncio.Task(self._create(), loop=execution.loop, context=Context())
         return await born
 
     async def _create(self) -> None:
@@ -207,7 +207,7 @@ class ChildCreation:
             for (_, _, born), answer in zip(batch, answers, strict=True):
                 if not born.done():
                     born.set_result(answer)
-        self._is_busy = False
+        self._creating = None
         execution.delivery.running.discard(self)
         execution.delivery.check_soon()
 

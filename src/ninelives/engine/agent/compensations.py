@@ -71,7 +71,7 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
     position, replay = execution.next_position("on_failure"), execution.replay
     undos = [msgspec.json.encode(Undo(name, Raw(body))) for name in (step.name, *step.aliases)]
     if replay.undos and _is_registered(execution, position.id, undos, step, callee):
-        # The last one on record may be claimed now: those that waited then repeat none.
+        # If this was the last unclaimed registration, those that waited for it repeat none, and are written.
         write_waiting(execution)
         return
     position.move_aside(replay.undo_ids)
@@ -288,7 +288,7 @@ def registered(records: tuple[Record, ...]) -> list[Undo]:
     try:
         found = [read_undo(record.body) for record in records if record.kind is Kind.UNDO]
     except msgspec.DecodeError as error:
-        raise Corrupt(f"a record does not say what is to be undone: {error}") from None
+        raise Corrupt(f"the record of a compensation cannot be read: {error}") from None
     return [undo for undo in found if undo.action]
 
 
@@ -323,6 +323,7 @@ async def undo(execution: Execution, pending: list[Undo]) -> None:
     """Cancel the run's children and call its compensations; this is the code of a run's last stretch."""
     # Children first: they could act on what is about to be undone.
     await execution.call_store(_cancel_children, execution.run.id)
+    # CRASH: cancelled, and nothing undone yet: the next worker requests it again, which changes nothing.
     await call_all(execution, pending)
 
 
@@ -334,7 +335,9 @@ async def call_all(execution: Execution, pending: list[Undo]) -> None:
         try:
             await _call(execution, pending[number])
         except Exception as error:  # noqa: BLE001 (it is recorded; the others must still run)
-            log.error(f"what was to be undone by {pending[number].action} is not: {error}")
+            log.error(
+                f"the compensation {pending[number].action} failed, and what it should undo stands: {error}"
+            )
         finally:
             BRANCH.reset(token)
 

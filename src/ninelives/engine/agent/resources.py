@@ -105,7 +105,8 @@ class Held:
 def hold(resource: Resource) -> Held:
     """Hold a resource: whenever the run returns after a crash or a wait, it is checked, until released.
 
-    If it is then gone or changed, the agent's `on_stale` handles it, else a person is asked.
+    If it is then gone or changed, the agent's `on_stale` handles it, else a person is asked. It reads the
+    file, or calls git, before it returns: for a large or slow one, `await asyncio.to_thread(nl.hold, ...)`.
     Raises UsageError when it cannot be held: a directory, no repository, no such branch, no http URL.
     """
     execution = require_agent("nl.hold()")
@@ -120,6 +121,7 @@ def hold(resource: Resource) -> Held:
     if found is not None:
         raise decode_error(bytes(found.body.e or b""))
     try:
+        # Here, not in a thread: the agent's next line may change the resource, and this state is compared.
         evidence = {} if isinstance(resource, Url) else resource_checks.examine(target)
     except Gone as gone:
         error = UsageError(
@@ -280,8 +282,9 @@ class _Recheck:
         self._execution.delivery.running.add(self)
         self._execution.replay.left += 1  # keeps the run in replay: nothing new begins until we know
         # In no run's context: tasks that the check creates must not become branches.
-        task = asyncio.Task(self._check(), loop=self._execution.loop, context=Context())
-        task.add_done_callback(self._end)
+        # Kept (by `running`, through us): the event loop refers to its tasks only weakly.
+        self._task = asyncio.Task(self._check(), loop=self._execution.loop, context=Context())
+        self._task.add_done_callback(self._end)
 
     async def _check(self) -> StaleResource | None:
         check, what, target = self._resource.check, "its check says so", _target(self._resource)

@@ -73,7 +73,7 @@ async def receive(name: str, *, type: Any = Any, timeout: float | None = None) -
             waiting = [signal for signal in news.signals if signal.name == name]
             waiting += _returned(execution, name)
             if waiting:
-                # One that was given back comes before those in the mailbox: signals keep their order.
+                # The lowest number first, given back or still in the queue: signals keep their order.
                 return min(waiting, key=lambda signal: signal.number)
             return _LATE if due_ms is not None and news.now_ms >= due_ms else None
 

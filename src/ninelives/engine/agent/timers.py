@@ -34,9 +34,9 @@ async def sleep(seconds: float) -> None:
     if execution is None or FRAME.get() is not None:
         await asyncio.sleep(seconds)
         return
-    async with Builtin(execution, "sleep") as step:
+    async with Builtin(execution, "sleep", shown={"seconds": f"{seconds:.15g}"}) as step:
         if await step.recorded() is None:
-            await _sleep(execution, step, deadline_ms(step.position, seconds))
+            await _sleep(execution, step, deadline_ms(step.position, seconds, step.shown))
 
 
 @at_home
@@ -53,7 +53,7 @@ async def sleep_until(when: datetime) -> None:
     if execution is None or FRAME.get() is not None:
         await asyncio.sleep(max(0.0, (when - datetime.now(UTC)).total_seconds()))
         return
-    async with Builtin(execution, "sleep_until") as step:
+    async with Builtin(execution, "sleep_until", shown={"when": f'"{when.isoformat()}"'}) as step:
         if await step.recorded() is None:
             await _sleep(execution, step, due_ms)
 

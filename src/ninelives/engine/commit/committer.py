@@ -12,13 +12,13 @@ Invariants:
 
 A thread that waits for a ticket while no batch is under way commits the queue itself, so a single commit
 costs no thread switch (see docs/decisions/0006). The committer's own thread serves callers that do not
-wait: event loops, and tickets that may be committed later.
+wait: event loops, and tickets that may be committed later. It alone waits for a store that is away.
 """
 
 from __future__ import annotations
 
 import os
-import sys
+import select
 import threading
 import time
 from collections import deque
@@ -51,6 +51,7 @@ from ninelives.store import Store
 EXIT_CODE = 70
 """Exit code of a process that no longer knows what is durable (EX_SOFTWARE)."""
 
+_REPORT_SECONDS, _REPORT_BYTES = 1.0, 4096
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
 _Given = TypeVar("_Given")
 _Answer = TypeVar("_Answer")
@@ -58,10 +59,19 @@ _Answer = TypeVar("_Answer")
 
 def end_process(error: BaseException) -> None:
     """End this process at once: no exit handler runs, nothing that could act on a wrong state."""
-    what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
-    os.write(2, f"ninelives: the process ends here: {what}\n".encode(errors="replace"))
-    sys.stderr.flush()
-    os._exit(EXIT_CODE)
+    try:
+        what = f"{type(error).__name__}: {error}" if isinstance(error, NineLivesError) else repr(error)
+        # A pipe that is full and not read would block the write; one that is ready takes this much.
+        if select.select([], [2], [], _REPORT_SECONDS)[1]:
+            os.write(
+                2, f"ninelives: the process ends here: {what}\n".encode(errors="replace")[:_REPORT_BYTES]
+            )
+    finally:
+        os._exit(EXIT_CODE)  # whatever became of the report: stderr may be closed
+
+
+def _closed(run: str | None = None) -> StoreUnavailable:
+    return StoreUnavailable("the committer has been closed", run=run, remedy="Open the store again")
 
 
 class Committer:
@@ -87,6 +97,9 @@ class Committer:
         self._flush_at: float | None = None
         self._sealed: NineLivesError | None = None
         self._closing = False
+        # Of the holder of `_turn`: whether it waits for a store that is away.
+        self._is_patient = False
+        self._is_away = False
         self._thread: threading.Thread | None = None
 
     def submit(
@@ -106,9 +119,7 @@ class Committer:
         if self._sealed is not None:
             raise self._sealed
         if self._closing:
-            raise StoreUnavailable(
-                "the committer has been closed", run=tail.run, remedy="Open the store again"
-            )
+            raise _closed(tail.run)
         # On the caller's thread: bad content raises there, and does
         # not fail the batch that it would share with other runs.
         if extras is not NOTHING:
@@ -117,7 +128,9 @@ class Committer:
         for draft in drafts:
             ticket.add(draft, self._clock.now_ms())
         self._queue.append(ticket)
-        if within_seconds is not None:
+        if self._closing:
+            self._help()  # closed since the check above: `close` may have read the queue for the last time
+        elif within_seconds is not None:
             self._want(time.monotonic() + within_seconds)
         return ticket
 
@@ -132,33 +145,28 @@ class Committer:
         """Submit and wait: the drafts are durable, or refused, when this returns."""
         return self.wait(self.submit(tail, drafts, extras, within_seconds=None))
 
-    def append(self, tail: Tail, draft: Draft) -> Verdict:
-        """Commit one record, like `commit`; without a ticket if nothing else is queued (the hot path)."""
-        verdict = self._append_single(tail, draft)
-        return self.commit(tail, (draft,)) if verdict is None else verdict
+    def append(self, tail: Tail, draft: Draft) -> Verdict | None:
+        """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed.
 
-    def _append_single(self, tail: Tail, draft: Draft) -> Verdict | None:
-        """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed."""
+        This is the hot path.
+        """
         at_ms = self._clock.now_ms()
         # Not blocking: if a batch is under way, a ticket is better, since it shares the next transaction.
-        if self._closing or not self._turn.acquire(blocking=False):
+        if not self._turn.acquire(blocking=False):
             return None
         try:
-            # Checked with the lock held: a queued ticket of the
-            # same run must become durable before this record.
-            if self._queue or tail.is_over or self._sealed is not None:
+            # Checked with the lock held: a queued ticket of the same run must
+            # become durable before this record, and `close` waits for the lock.
+            if self._queue or tail.is_over or self._sealed is not None or self._closing:
                 return None  # earlier tickets are committed first
             commit = sealed_single(tail, draft, at_ms)
             if commit is None:
                 return None
-            # On the caller's thread, which the retries in `_insist` hold up as long as the store is away.
-            (verdict,) = self._insist(self._store.commit, (commit,))
+            (verdict,) = self._store.commit((commit,))
             # CRASH: durable, and the caller has no answer.
             tail.move(commit, verdict.outcome)
-        except (BadRecord, Corrupt):
+        except (BadRecord, Corrupt, StoreUnavailable):
             return None
-        except StoreUnavailable:
-            raise  # the committer is closing, and nothing was written
         except BaseException as error:
             self._seal_off(error)
             if self._sealed is None or self._sealed is error:
@@ -178,9 +186,10 @@ class Committer:
             self._wanted.notify()
         if self._thread is not None:
             self._thread.join()
-        self._help()
-        with self._turn:
-            pass  # wait until another thread's batch has been answered
+        with self._turn:  # after the batch that another thread has under way
+            self._drain(is_patient=False)
+            # From here on nothing is written: the store may be closed next.
+            self._sealed = self._sealed or _closed()
         self._help()
 
     def _want(self, when: float) -> None:
@@ -205,21 +214,45 @@ class Committer:
                     self._wanted.wait(left)
                     continue
                 self._flush_at = None
-            self._help()
+            self._help(is_patient=True)
 
-    def _help(self) -> None:
+    def _help(self, *, is_patient: bool = False) -> None:
+        """Commit what is queued, unless another thread does; `is_patient`: wait for a store that is away."""
         # A thread that fails to get the lock has queued its ticket before the lock's holder reads the queue
         # again, right here: no ticket is left behind.
         while self._queue and self._turn.acquire(blocking=False):
             try:
-                while self._queue:
-                    self._commit_batch()
-            except StoreUnavailable as error:
-                self._strand(error)  # closing, and nothing was written: no need to end the process
-            except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
-                self._seal_off(error)
+                is_away = not self._drain(is_patient=is_patient)
             finally:
                 self._turn.release()
+            if is_away:
+                self._want(0.0)
+                return
+
+    def _drain(self, *, is_patient: bool) -> bool:
+        """Commit everything that is queued, with `_turn` held; False when the store is away.
+
+        Only the committer's own thread is patient: a pause on a caller's thread would hold up its event loop,
+        and a KeyboardInterrupt there would count as an unknown outcome.
+        """
+        self._is_patient = is_patient
+        try:
+            while self._queue:
+                self._commit_batch()
+        except StoreUnavailable as error:
+            if not self._closing:
+                self._put_back()
+                return False
+            self._strand(error)  # nothing was written: no need to end the process
+        except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
+            self._seal_off(error)
+        return True
+
+    def _put_back(self) -> None:
+        """Put the unanswered tickets of the batch back: first in the queue, in their order."""
+        batch, self._batch = self._batch, []
+        self._queue.extendleft(reversed([ticket for ticket in batch if not ticket.is_answered]))
+        deliver([ticket for ticket in batch if ticket.is_answered])
 
     def _commit_batch(self) -> None:
         groups = self._gather()
@@ -328,7 +361,10 @@ class Committer:
                 self._write([[ticket]])
 
     def _insist(self, call: Callable[[_Given], _Answer], given: _Given) -> _Answer:
-        """Call until the store is available: StoreUnavailable wrote nothing, so a retry is safe."""
+        """Call until the store is available: StoreUnavailable wrote nothing, so a retry is safe.
+
+        Raises StoreUnavailable if we are not patient, or closing.
+        """
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -336,14 +372,17 @@ class Committer:
             except StoreUnavailable as error:
                 if self._closing:
                     raise
+                self._is_away = True
                 self._paused(error)
+                if not self._is_patient:
+                    raise
                 # With `_turn` held: all tickets wait in order, and
                 # none overtakes the batch that is being retried.
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
-                # It grows only after a failure: `paused` was called, and is now taken back.
-                if pause > _FIRST_PAUSE_SECONDS:
+                if self._is_away:
+                    self._is_away = False
                     self._paused(None)
                 return answer
 

@@ -103,7 +103,10 @@ class LoopCommits:
         # If anything else is ready, or a ticket is on its way, a sync on this thread would delay it.
         if not is_single or self._is_busy:
             return self.start(tail, (draft,))
-        verdict = self._judged(tail, self._committer.append(tail, draft))
+        verdict = self._committer.append(tail, draft)
+        if verdict is None:
+            return self.start(tail, (draft,))
+        self._judged(tail, verdict)
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
             tail.on_commit((draft,), NOTHING)
         # After the commit, not before: a slow sync counts as

@@ -238,7 +238,7 @@ class Ticket:
         kind, step, body = draft[:3]
         if not validation.is_text(step):
             raise BadRecord(
-                f"the step {step!r} is no text that can be kept",
+                f"the step id {step!r} is not a text that every store can keep",
                 run=self.tail.run,
                 remedy="Leave out NUL and lone surrogates",
             )

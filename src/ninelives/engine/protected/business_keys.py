@@ -100,11 +100,16 @@ async def _holding_key(act: ProtectedCall) -> AsyncIterator[RunKeys]:
     """Hold the action's key exclusively among the branches of the run; wait until it is free."""
     execution, key = act.execution, _key(act)
     keys = execution.part(RunKeys)
-    act.is_waiting = True
-    while key in keys.busy:
-        what = f"for the key {key!r}, which another branch of this run holds"
+    what = f"for the key {key!r}, which another branch of this run holds"
+
+    def free() -> Awaitable[bool]:
         # for_person: if the holder waits for a person, this wait must not keep the run from being escalated.
-        await wait(execution, what, lambda _: True if key not in keys.busy else None, for_person=True)
+        return wait(execution, what, lambda _: True if key not in keys.busy else None, for_person=True)
+
+    # A start of its own is under way: a withdrawal on record would hide it.
+    act.is_waiting = not act.is_under_way
+    while key in keys.busy:
+        await (free() if act.is_waiting else act.patiently(free, waits=True))
     act.is_waiting = False
     keys.busy.add(key)
     try:
@@ -164,7 +169,7 @@ async def refused(act: ProtectedCall, verdict: Verdict) -> Ended | None:
         return Ended(error=verdict.error)
     known = verdict.key
     if known is None:
-        raise InvariantViolation(f"a key was refused without a word: {verdict}")
+        raise InvariantViolation(f"a key was refused without its row: {verdict}")
     if act.is_cancelled:
         raise asyncio.CancelledError  # nothing has started
     if known.state is KeyState.SETTLED:

@@ -197,6 +197,7 @@ async def _probe(act: ProtectedCall, start: StartBody, doubt: StartBody, ripe: i
     if doubt.lost or act.effect.verify is None:
         ruling = Ruling.PERSON
     else:
+        # CRASH: the probe has answered and nothing of that is on record: the next worker calls it again.
         answer = await ask_probe(act)
         patience_ms = (give_up_ms if ripe is None else ripe) + int(PROBE_SECONDS * 1000)
         fails = isinstance(answer, Exception) and judged_ms < patience_ms

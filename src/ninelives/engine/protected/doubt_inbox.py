@@ -36,13 +36,14 @@ from ninelives.engine.run.waits import wait
 
 _FIRST_CHECK_MS = 1_000
 _REMEDY = (
-    "Look where it would show. If it happened, say so, with its result; if it did not, it is "
+    "Check where its effect would show. If it happened, answer so, with its result; if it did not, it is "
     "started again; or let it fail"
 )
 _LEFT_REMEDY = (
-    "The code asks for it no more, and nothing is started. Look where it would show, and say if it happened"
+    "The code no longer calls it, and nothing is started. Check where its effect would show, and answer "
+    "whether it happened"
 )
-_RESULT_REMEDY = "Look where it would show. Say that it happened, with its result; or let it fail"
+_RESULT_REMEDY = "Check where its effect would show. Answer that it happened, with its result; or let it fail"
 _RECORDED = "a recorded value no longer fits its annotation: "
 _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -126,6 +127,7 @@ async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | Non
 async def _take(
     act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, ripe: int | None
 ) -> Ended | None:
+    # CRASH: answered and not taken: the next worker finds the answer and takes it.
     answer = read_answer(item)
     taken = (Kind.ANSWER, act.position.id, write_taken(item))
     if answer.says is Says.HAPPENED:

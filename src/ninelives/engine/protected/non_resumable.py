@@ -111,7 +111,7 @@ async def _outcome(act: ProtectedCall) -> Any:
         start = found
         if start is not None and not act.effect.resumable:
             act.recall()  # under way from here on, even if its caller is cancelled
-    await execution.barrier()
+    await (act.patiently(execution.barrier) if act.is_under_way else execution.barrier())
     if start is not None and start.is_open and start.key != (act.key or ""):
         return await _under_old_key(act, start, act.key)
     if not execution.replay.starts(act.position.id):  # an earlier start is settled even on a lossy store

@@ -41,7 +41,7 @@ def unclaimed(execution: Execution) -> list[Start]:
     for start in starts:
         if not start.is_protected:
             LOGGER.warning(
-                "run %r: %s was started, may have taken effect, and the code asks for it no more",
+                "run %r: %s was started and may have taken effect, and the code no longer calls it",
                 execution.run.id,
                 step_text(start.step),
             )
@@ -66,7 +66,7 @@ async def settle(execution: Execution, starts: list[Start]) -> None:
 def left_behind(start: Start, run: str) -> Divergence:
     """Return the error for a run that has such a start while its code does not end when cancelled."""
     return Divergence(
-        "this step was started, it is not known what came of that, and the code asks for it no more",
+        "this step was started, its outcome is unknown, and the code no longer calls it",
         run=run,
         step=start.step,
         remedy="Put the call back; and let the run's other tasks end when they are cancelled",

@@ -201,6 +201,7 @@ class ProtectedCall:
         return reader(self.step)(ended.data)
 
     async def _written(self, drafts: Sequence[Draft], extras: Extras) -> Verdict:
+        # CRASH: the outcome is known and not durable: the next worker finds the start and settles it.
         verdict = await self.write(drafts, extras)
         if verdict.outcome is Outcome.STALE:  # its item was answered just now: the outcome counts
             verdict = await self.write(drafts, Extras(keys=extras.keys))

@@ -200,8 +200,7 @@ class Execution(Lifecycle):
                 drafts = (*riders, *drafts)
             return self._commits.start(self.tail, drafts, extras)
         except NineLivesError as error:
-            self.seal(error)
-            return self.loop.create_future()
+            return self._refused(error)
 
     def append(self, draft: Draft, *, is_single: bool) -> Awaitable[Verdict] | None:
         """Hand one record to the committer, as `write` does; return None if it is already durable."""
@@ -210,8 +209,7 @@ class Execution(Lifecycle):
         try:
             return self._commits.append(self.tail, draft, is_single=is_single)
         except NineLivesError as error:
-            self.seal(error)
-            return self.loop.create_future()
+            return self._refused(error)
 
     def commit_here(self, drafts: Sequence[Draft], extras: Extras) -> Verdict | asyncio.Future[Verdict]:
         """Hand records to the committer, as `write` does; return the verdict if there is one at once.
@@ -233,8 +231,15 @@ class Execution(Lifecycle):
         try:
             return self._commits.commit_here(self.tail, drafts, extras)
         except NineLivesError as error:
-            self.seal(error)
-            return self.loop.create_future()
+            return self._refused(error)
+
+    def _refused(self, error: NineLivesError) -> asyncio.Future[Verdict]:
+        """Seal the execution; return what a ticket with this error gives: the end of a run awaits it."""
+        self.seal(error)
+        written: asyncio.Future[Verdict] = self.loop.create_future()
+        written.set_exception(error)
+        written.exception()  # marks it retrieved: not every record is waited for
+        return written
 
     def note(self, kind: Kind, step: str, body: bytes, facts: Facts = NO_FACTS) -> None:
         """Write a record that no caller waits for; later records do not become durable before it."""

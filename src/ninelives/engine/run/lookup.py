@@ -27,8 +27,12 @@ from ninelives.engine.context import Running, StepPosition
 from ninelives.engine.spec.registry import AGENTS, STEPS, Step
 
 _FREE_BUILTINS = frozenset(
-    {"now", "sleep", "sleep_until", "timeout", "ask", "hold", "release", "emit", "log"}
+    {
+        *("now", "uuid", "random", "sleep", "sleep_until", "timeout", "ask", "hold", "release"),
+        *("emit", "log", "progress", "on_failure", "repair_history"),
+    }
 )
+"""The names of our own steps, except children: no effects. A name that is missing would count as one."""
 _CHILD = "spawn:"
 _FREE_PREFIXES = ("receive:", "result:", "cancel:", "patched:")
 _SAYS: dict[StepKind | None, bool] = {StepKind.DECISION: False, StepKind.READ: False, StepKind.ACTION: True}
@@ -85,6 +89,7 @@ class StepLookup:
         is_effect: bool = False,
         given: str | None = None,
         child: str | None = None,
+        shown: dict[str, str] | None = None,
         care: Care = Care.NONE,
         begin: Begin | None = None,
     ) -> None:
@@ -98,6 +103,7 @@ class StepLookup:
             given=given,
             child=child,
             is_effect=is_effect,
+            shown=shown or {},
         )
 
     def keep_where(self) -> None:

@@ -264,7 +264,7 @@ async def _wait(execution: Execution, one: Wait, check: Check[T]) -> T:
         waits.leave(one)
 
 
-def deadline_ms(position: StepPosition, seconds: float) -> int:
+def deadline_ms(position: StepPosition, seconds: float, shown: dict[str, str] | None = None) -> int:
     """Return the deadline `seconds` from now by the store's clock; on replay, the recorded deadline.
 
     Durations too short to park for are not recorded: after a crash they start again.
@@ -277,7 +277,8 @@ def deadline_ms(position: StepPosition, seconds: float) -> int:
     due_ms = execution.store.now_ms() + math.ceil(seconds * 1000)
     if seconds * 1000 > SHORT_MS:
         # Not awaited: parking waits for its verdict, and a crash before that only starts the time again.
-        execution.note(Kind.INTENT, position.id, write_body(None, value=str(due_ms).encode()), BUILTIN)
+        body = write_body(None, value=str(due_ms).encode(), shown=shown)
+        execution.note(Kind.INTENT, position.id, body, BUILTIN)
     return due_ms
 
 

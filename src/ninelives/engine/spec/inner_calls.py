@@ -17,12 +17,12 @@ from ninelives.engine.spec.registry import Step
 
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_NULL = "PUSH_NULL"  # CPython pushes it beside what is called, or notes it in the load itself
+_NULL = "PUSH_NULL"  # CPython pushes it next to a callable, or marks the load itself
 
 
 @cache
 def steps_called(function: Callable[..., Any]) -> tuple[Step, ...]:
-    """Return the steps that a function calls: itself, and in functions of its package and in steps."""
+    """Return the steps that a function calls, directly or through functions of its package and steps."""
     found: dict[str, Step] = {}
     seen: set[CodeType] = set()
     first = inspect.unwrap(function)
@@ -58,7 +58,7 @@ def _called(function: FunctionType) -> Iterator[Any]:
     for names in _names_called(function.__code__):
         value = known.get(names[0])
         for name in names[1:]:
-            # Only where no code of the user's is executed by it.
+            # Only modules and classes: reading another attribute could execute code of the user.
             value = vars(value).get(name) if isinstance(value, ModuleType | type) else None
         if value is not None:
             yield value
@@ -66,17 +66,20 @@ def _called(function: FunctionType) -> Iterator[Any]:
 
 def _names_called(code: CodeType) -> Iterator[list[str]]:
     """Yield the names, each with its attributes, that a code object and those inside it call."""
-    orders = list(dis.get_instructions(code))
-    for at, order in enumerate(orders):
-        if order.opname not in _LOADS:
+    instructions = list(dis.get_instructions(code))
+    for at, instruction in enumerate(instructions):
+        if instruction.opname not in _LOADS:
             continue
-        names, last, after = [str(order.argval)], order, at + 1
-        while after < len(orders) and orders[after].opname in _ATTRIBUTES:
-            last = orders[after]
+        names, last, after = [str(instruction.argval)], instruction, at + 1
+        while after < len(instructions) and instructions[after].opname in _ATTRIBUTES:
+            last = instructions[after]
             names.append(str(last.argval))
             after += 1
         is_marked = "NULL" in last.argrepr or last.opname == "LOAD_METHOD"
-        beside = (orders[at - 1] if at else None, orders[after] if after < len(orders) else None)
+        beside = (
+            instructions[at - 1] if at else None,
+            instructions[after] if after < len(instructions) else None,
+        )
         if is_marked or any(one is not None and one.opname == _NULL for one in beside):
             yield names
     for inner in code.co_consts:

@@ -103,7 +103,7 @@ def _found(rows: Any, key: str) -> bytes:
     if value is None:
         raise InDoubt(
             f"an earlier body under the key {key!r} ended its transaction by itself",
-            remedy="Look what it did, then fill in or delete its row in ninelives_done",
+            remedy="Check what it did, then fill in or delete its row in ninelives_done",
         )
     return str(value).encode()
 

@@ -62,7 +62,7 @@ async def deliver(
     """Return or raise a recorded outcome when its delivery is due.
 
     A withdrawn step waits until the run's code cancels it again. `held`: the code cancelled the call after it
-    had started; it gets the cancellation in the place of the outcome.
+    had started; it gets the cancellation instead of the outcome.
     """
     is_withdrawn = found.kind is Kind.WITHDRAWN
     if held is not None:
@@ -99,7 +99,7 @@ async def decoded(execution: Execution, at: str, read: Read, data: bytes) -> Any
 async def _diverge(execution: Execution, error: Divergence, at: str, step: Step | None) -> None:
     error.run, error.step = execution.run.id, at
     if step is not None:
-        error.what += f", asked for at {caller() or step.where}"
+        error.what += f", called at {caller() or step.where}"
     # Sealed, not raised: the run's code could catch the error and go on with a wrong value.
     execution.seal(error)
     await execution.forever()
@@ -132,7 +132,7 @@ def _reader_of(found: Recorded, codec: Codec) -> Read:
     if found.body.r is not UNSET:
         received = bytes(found.body.r)
         return lambda _: codec.recall(received)
-    # Of a signal as it was sent, no field need claim every key.
+    # A signal is read as it was sent: it may have keys that no field claims.
     return codec.recall if signal_number(found) < 0 else partial(codec.recall, is_whole=False)
 
 
@@ -167,8 +167,15 @@ class Builtin:
     UsageError, because replay cannot repeat it.
     """
 
-    def __init__(self, execution: Execution, name: str, position: StepPosition | None = None) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        name: str,
+        position: StepPosition | None = None,
+        shown: dict[str, str] | None = None,
+    ) -> None:
         self.execution, self.position = execution, position or execution.next_position(name)
+        self.shown = shown
         self._is_withdrawn = False
         self._fingerprint: Fingerprint | None = None
         self._began = execution.loop.time()
@@ -191,7 +198,7 @@ class Builtin:
         if not isinstance(error, asyncio.CancelledError) or self.execution.sealed is not None:
             return
         if not self._is_withdrawn:  # recorded before we raise: on replay it waits for the same cancellation
-            self.execution.note(Kind.WITHDRAWN, self.id, write_body(self._fingerprint), self._facts)
+            self.execution.note(Kind.WITHDRAWN, self.id, self._body(), self._facts)
         refuse_foreign_timer(self._branch, self.position, "wait")
 
     async def recorded(
@@ -212,7 +219,13 @@ class Builtin:
         if execution.may_know(self.id):
             found = await identity.find(
                 StepLookup(
-                    execution, self.position, fingerprint, where=self._asks, is_effect=is_effect, child=child
+                    execution,
+                    self.position,
+                    fingerprint,
+                    where=self._asks,
+                    is_effect=is_effect,
+                    child=child,
+                    shown=self.shown,
                 )
             )
         if not isinstance(found, Recorded):
@@ -255,12 +268,15 @@ class Builtin:
 
     async def returns(self, data: bytes) -> None:
         """Record a value as the outcome, and wait until it may be delivered."""
-        await self.settle([(Kind.RESULT, self.id, write_body(self._fingerprint, value=data))])
+        await self.settle([(Kind.RESULT, self.id, self._body(data))])
 
     async def raises(self, error: Exception) -> NoReturn:
         """Record an error as the outcome, and raise it when it may be delivered."""
         await self.settle([(Kind.FAILURE, self.id, write_body(self._fingerprint, error=encode_error(error)))])
         raise error
+
+    def _body(self, data: bytes | None = None) -> bytes:
+        return write_body(self._fingerprint, value=data, shown=self.shown)
 
     def give_back(self, taken: Recorded) -> None:
         """Keep a signal that was taken but not delivered, for the next step that receives one."""

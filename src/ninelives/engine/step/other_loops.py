@@ -173,13 +173,15 @@ class _Call:
         execution = self._execution
         value, error = None, None
         try:
-            while execution.clock.boot_ms() >= execution.lease.until_ms:
+            while (now_ms := execution.clock.boot_ms()) >= execution.lease.until_ms:
                 if execution.sealed is not None or outcome.done():
                     return
                 await asyncio.sleep(LEASE_CHECK_SECONDS)
             # The step was cancelled while its body was on the way to this loop: it must not begin.
             if outcome.cancelled():
                 return
+            if (frame := FRAME.get()) is not None:
+                frame.admitted_ms = now_ms
             value = await function()
         except BaseException as caught:  # noqa: BLE001 (handed over as it is)
             error = caught

@@ -119,7 +119,7 @@ def _request(
     """Check the question before anything is recorded; return a function that makes its InboxRequest."""
     if not isinstance(question, str) or not question.strip() or len(question) > _MOST_CHARACTERS:
         raise UsageError(
-            "nl.ask(): the question is no text",
+            "nl.ask(): the question is not a text",
             remedy=f"Ask something, in up to {_MOST_CHARACTERS} characters",
         )
     if options is not None and (isinstance(options, str) or not list(options)):
@@ -127,7 +127,10 @@ def _request(
     if seconds is not None:
         check_seconds(seconds, "nl.ask(timeout=)")
     elif default is not UNSET:
-        raise UsageError("nl.ask(default=) without timeout=", remedy="Say after how many seconds it holds")
+        raise UsageError(
+            "nl.ask(default=) without timeout=",
+            remedy="Give timeout=: the seconds after which the default is the answer",
+        )
     choices = tuple(_encoded(codec, one, f"options[{at}]") for at, one in enumerate(options or ()))
     fallback = _encoded(codec, default, "default") if default is not UNSET else UNSET
     if choices and fallback is not UNSET and bytes(fallback) not in [bytes(one) for one in choices]:

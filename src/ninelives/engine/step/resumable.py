@@ -266,6 +266,7 @@ async def execute(
             execution.output.settle(position.id, stands=False)
         execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind, took_ms(frame)))
         raise
+    # CRASH: the body is done and its outcome is not durable: it runs again, under the same key.
     try:
         await settle(execution, draft, is_early=is_early)
     except asyncio.CancelledError:  # recorded but not delivered: replay must not deliver it either

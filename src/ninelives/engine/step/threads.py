@@ -40,25 +40,22 @@ LANDING_SECONDS = 60.0
 
 
 class Work:
-    """A body sent to the thread that called it. It begins at most once, and not after its cancellation."""
+    """A body sent to the thread that called it.
 
-    __slots__ = ("_gate", "_is_withdrawn", "frame", "function", "outcome")
+    It does not begin if it is cancelled by the time the thread comes to it. A cancellation after that moment
+    cannot stop it: it runs on, its value is dropped, and compensations wait for it (`landed`).
+    """
+
+    __slots__ = ("frame", "function", "outcome")
 
     def __init__(self, function: Callable[[], Any], outcome: asyncio.Future[Any]) -> None:
         self.function, self.outcome, self.frame = function, outcome, FRAME.get()
-        self._gate, self._is_withdrawn = threading.Lock(), False
-        outcome.add_done_callback(self._settled)
         UNDER_WAY.add(self)
 
-    def begin(self) -> bool:
-        """Return whether the body may begin now."""
-        with self._gate:
-            return not self._is_withdrawn
-
-    def _settled(self, outcome: asyncio.Future[Any]) -> None:
-        if outcome.cancelled():
-            with self._gate:
-                self._is_withdrawn = True
+    @property
+    def may_begin(self) -> bool:
+        """Whether the run's code has not cancelled the body."""
+        return not self.outcome.cancelled()  # a read of one field: safe in any thread
 
 
 UNDER_WAY: set[Work] = set()
@@ -159,7 +156,7 @@ def _ask(
 
 def _run(loop: asyncio.AbstractEventLoop, work: Work) -> None:
     try:
-        if work.begin():
+        if work.may_begin:
             _run_body(loop, work)
     finally:
         UNDER_WAY.discard(work)
@@ -192,7 +189,7 @@ def _has_lease(work: Work) -> bool:
         if execution.sealed is not None or work.outcome.done():
             return False
         time.sleep(LEASE_CHECK_SECONDS)
-        if not work.begin():
+        if not work.may_begin:
             return False  # cancelled while it waited
     work.frame.admitted_ms = now_ms
     return True

@@ -82,6 +82,7 @@ async def escalate(
         older = [one.id for one in items if one.kind in _CAUSES and one.id != item.id]
         change = Escalate(waits=f"for a person: {named}{request.what}"[:_WAITS_CHARACTERS], news_seen=news)
         extras = Extras(opens=(item,), closes=tuple(older), change=change)
+        # CRASH: not escalated: the next owner replays up to here, and opens the item.
         verdict = await commits.commit(tail, (), extras)
         if verdict.outcome is not Outcome.STALE:  # stale: an older item was answered just now; read again
             break

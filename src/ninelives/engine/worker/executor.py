@@ -188,7 +188,9 @@ class Executor:
 
     async def _is_unchanged(self, run: RunRow, wakeups: int) -> bool:
         """Return whether nothing has happened to a run since it was created and claimed."""
-        return wakeups == self.news.wakeups or await self.calls.call(_read_run, run.id) == run
+        if wakeups == self.news.wakeups:
+            return True
+        return await self.calls.call(lambda store: store.read_run(run.id)) == run
 
     async def _salvaged(self, agent: Agent, run: RunRow) -> Journal | None:
         """Continue from the valid prefix of a damaged journal; None when a person must decide.
@@ -259,7 +261,7 @@ class Executor:
                 await self._give_up(execution, execution.sealed)
             else:
                 await ending.finish(execution, undoing.state, error)
-        except Corrupt as damage:
+        except (BadRecord, Corrupt) as damage:
             await self._give_up(execution, damage)
         finally:
             self._leave(execution)
@@ -281,7 +283,7 @@ class Executor:
                 return None
             outcome = await drive(execution, agent, journal)
             return await self._conclude(execution, agent, journal, outcome)
-        except Corrupt as error:
+        except (BadRecord, Corrupt) as error:
             await self._give_up(execution, error)  # only this run stops; the others continue
             return None
         except Unruly as error:
@@ -378,6 +380,7 @@ class Executor:
         """Commit the snapshot that the next turn starts from: one commit, which also ends the old turn."""
         snapshot, made = agent_arguments.encode(agent, following.args, following.kwargs)
         new = [content for name, content in made.items() if name not in execution.part(ArgumentBlobs).blobs]
+        # CRASH: the old turn is still the current one: the next owner replays it to its end.
         verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
@@ -419,7 +422,7 @@ class Executor:
             raise why  # not the run's fault: the worker stops, and its runs go to others
         if execution.tail.is_over:
             # The store refused a commit and wrote nothing of it: the run's row is still valid.
-            row = await self.calls.call(_read_run, execution.run.id)
+            row = await self.calls.call(lambda store: store.read_run(execution.run.id))
             if row is None or row.epoch != execution.tail.epoch or row.state is not State.RUNNING:
                 return
             execution.take_row(row)
@@ -476,10 +479,6 @@ def _carried(execution: Execution) -> list[Draft]:
     if execution.replay.returned:
         drafts += signals.carried(execution)
     return drafts
-
-
-def _read_run(store: Store, run: str) -> RunRow | None:
-    return store.read_run(run)
 
 
 def _reload(store: Store, run: RunRow) -> Journal | None:

@@ -196,5 +196,6 @@ def _stored(store: Store, record: Record) -> Record:
         return record
     digest = blobs.digest(record.body)
     store.put_blobs([record.body])
+    # CRASH: a blob that no run refers to; pruning removes it.
     rest = tuple(one for one in record.blobs if one != digest)
     return replace(record, body=b"", blobs=(digest, *rest))

@@ -31,7 +31,7 @@ async def quarantine(calls: StoreCaller, commits: LoopCommits, execution: Execut
     nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
     under_way = ", ".join(execution.replay.intents) or nothing
     request = ItemBody(
-        what=f"out of lives: {lives} workers died of this run, which each had to itself ({under_way})",
+        what=f"out of lives: {lives} workers died while they executed only this run ({under_way})",
         remedy="Find out what kills it (memory, a native library, os._exit); retry gives it new lives",
         evidence=await calls.call(_deaths, execution.run.id, execution.run.solo_deaths),
     )

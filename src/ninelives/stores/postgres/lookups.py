@@ -10,6 +10,7 @@ from ninelives.core.model.inbox import Item
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import RunQuery, RunRow
 from ninelives.core.rules import run_rules
+from ninelives.core.values import blobs
 from ninelives.stores.postgres.transaction import Transaction, runs_in
 from ninelives.stores.shared import rows
 
@@ -77,4 +78,7 @@ def put_blobs(tx: Transaction, contents: Mapping[bytes, bytes], packed: Mapping[
     known = sorted(contents.keys() - packed.keys())
     if known:
         tx.do("touch_blobs", (tx.now_ms, known, tx.now_ms - run_rules.BLOB_GRACE_MS // 4))
+        # A sweep may have removed some since the caller asked; what is there after the touch is spared.
+        swept = set(known) - known_blobs(tx, known)
+        packed = {**packed, **{digest: blobs.pack(contents[digest]) for digest in swept}}
     tx.many("insert_blob", [(digest, content, tx.now_ms) for digest, content in sorted(packed.items())])

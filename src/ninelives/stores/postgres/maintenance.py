@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ninelives.core.journal import chain
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.run import Record, RunRow
 from ninelives.store import Fault, Progress, Pruned, Stats
@@ -98,12 +99,14 @@ def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
     """Drop the turns before the previous one of some live runs; return where to continue, or None."""
     removed = 0
     batch = tx.all("long_runs", (after,))
-    for number, base, turn_seq in batch:
+    for number, name, base, turn_seq in batch:
         ((previous,),) = tx.all("previous_turn", (number, turn_seq))
         if previous is None or previous <= base:
             continue
-        ((_, check),) = tx.all("read_checks", ([number], [previous - 1]))
-        tx.do("rebase_run", (previous, check, number))
+        before = tx.all("read_checks", ([number], [previous - 1]))
+        if not before:
+            raise chain.missing(name, previous - 1)
+        tx.do("rebase_run", (previous, before[0][1], number))
         removed += _counted(tx, "delete_records", (number, previous))
     return (batch[-1][0] if batch else None), removed
 

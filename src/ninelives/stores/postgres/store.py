@@ -120,8 +120,8 @@ class PostgresStore(ServerStore[Transaction]):
 
     def close(self) -> None:
         """Close the connections."""
-        if self._is_closed.is_set():
-            return
+        if self._is_closed.is_set() or not self._pool.is_ours:
+            return  # connections inherited by fork belong to the parent
         self._is_closed.set()
         for part in (self._deaths, self._workers, self._readers, self._sessions, self._pool):
             part.close()

@@ -28,6 +28,8 @@ def commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Verd
         done = [one for one, said in zip(batch, verdicts, strict=True) if said.outcome is Outcome.COMMITTED]
         # Before `confirmed`, which may find that the server has lost them.
         pool.lineage.committed(done)
+        # CRASH: written, not yet confirmed; the next owner finds it, unless the server loses it. The caller
+        # was not answered.
         # If the server syncs late, wait for writes with effects, and commit again if they were lost.
         if not pool.server.confirms or not any(map(_has_effect, done)) or pool.confirmed():
             return verdicts

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from ninelives.core.journal import chain
 from ninelives.core.model.key import KeyState
 from ninelives.core.model.run import Kind
 from ninelives.core.rules import dedup
@@ -98,6 +99,10 @@ def _shorten(tx: Transaction, run_id: str) -> int:
         return 0
     (found,) = tx.ask([(b"LRANGE", tx.names.journal(run_id), 0, run.turn_seq - run.base - 1)])
     records = [encoding.record_of(raw, run_id) for raw in found]
+    for seq, record in enumerate(records, run.base):
+        # The list is cut by position: with a gap before it, the turn itself would be cut off.
+        if record.seq != seq:
+            raise chain.missing(run_id, seq)
     previous = max((one.seq for one in records if one.kind is Kind.TURN), default=run.base)
     if previous <= run.base:
         return 0

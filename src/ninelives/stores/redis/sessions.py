@@ -73,7 +73,7 @@ def register(tx: Transaction, new: NewSession) -> Session:
     tx.do(b"HSET", tx.names.sessions, name, row)
     tx.do(b"NEXT", tx.names.live, name)
     if new.agents:
-        # Supervisors have no agents: they write no runs, so nothing of theirs must be awaited.
+        # Supervisors have no agents: they write to no run, so there is nothing of them to wait for.
         tx.do(b"SADD", tx.names.workers, name)
     return encoding.session_of(row, tx.boot_ms)[0]
 

@@ -193,6 +193,7 @@ class Tables(tables.CutTables):
         """Return the numbers of new runs; if the transaction is run again, they are lost."""
         # At once, not with the transaction: compared like other reads, it would make all creations collide.
         (last,) = self._tx.ask([(b"HINCRBY", self._tx.names.store, b"number", count)])
+        # CRASH: numbers without runs; no run gets them, and nothing counts on them.
         return range(last - count + 1, last + 1)
 
     def insert(self, made: Sequence[tuple[RunRow, Sequence[Record]]]) -> None:

@@ -59,7 +59,8 @@ def gone(
 ) -> dict[str, Ending]:
     """Return the sessions that any process may end now, and why; see docs/decisions/0009.
 
-    `may_end` judges a lease that has run out, `dropped` is the evidence of a dropped lock that proves little.
+    `may_end` decides whether a lease that has run out may be ended. `dropped` is the evidence for a dropped
+    lock that does not prove that everything the process started is gone.
     """
     kept_by = {one.id for one in live if one.fate is Fate.LIVES}
     found: dict[str, Ending] = {}

@@ -64,7 +64,7 @@ def _fault(tx: Transaction, one: Commit) -> NineLivesError | None:
 
 
 def _append_plain(tx: Transaction, plain: Sequence[Commit]) -> dict[str, int]:
-    """Append to the runs that are their owners' and as their owners know them; returns their numbers."""
+    """Append to the runs whose epoch, length and head are as their commit expects; return their numbers."""
     done = _append_known(tx, plain)
     others = [one for one in plain if one.run not in done]
     if others:
@@ -116,13 +116,13 @@ def _hot_after(tx: Transaction, one: Commit, before: rows.Row) -> rows.Row:
     """Return the columns that an append changes, as they are after it."""
     last = one.records[-1]
     effects = one.effect_length if one.is_lone else run_rules.effect_length_of(one)
-    kept = max(effects, before[6])  # `max` costs a call
+    kept = max(effects, before[6])
     sums = astuple(one.tally) if one.tally is not None else before[7:]
     return (last.check, last.seq + 1, tx.now_ms, kept, *sums)
 
 
 def _end_plain(tx: Transaction, ending: Sequence[Commit]) -> dict[str, int]:
-    """Complete the runs whose end touches no other run, if their owners know them; returns their numbers.
+    """Complete the runs whose end touches no other run, if the fence holds; return their numbers.
 
     Not those with a parent, children or keys: other commits of the same batch could observe their end.
     """

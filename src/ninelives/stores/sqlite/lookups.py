@@ -10,6 +10,7 @@ from ninelives.core.model.inbox import Item
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import RunQuery, RunRow
 from ninelives.core.rules import run_rules
+from ninelives.core.values import blobs
 from ninelives.stores.shared import rows
 from ninelives.stores.shared.rows import decoding
 from ninelives.stores.sqlite import checks
@@ -64,8 +65,11 @@ def read_blobs(tx: Transaction, digests: Sequence[bytes]) -> dict[bytes, bytes]:
 
 def put_blobs(tx: Transaction, contents: Mapping[bytes, bytes], packed: Mapping[bytes, bytes]) -> None:
     """Insert blobs, and spare known ones from pruning for a while: they are about to be referred to."""
-    for digest in contents.keys() - packed.keys():
-        # Touched only when a quarter of its grace is over: a blob that every step puts again costs no write.
-        tx.do("touch_blob", (tx.now_ms, digest, tx.now_ms - run_rules.BLOB_GRACE_MS // 4))
-    for digest, content in packed.items():
-        tx.do("insert_blob", (*checks.sealed("blobs", (digest, tx.now_ms)), content))
+    for digest, content in contents.items():
+        # A sweep may have removed it since the caller asked which are known.
+        if digest in packed or tx.one("has_blob", (digest,)) is None:
+            sealed = checks.sealed("blobs", (digest, tx.now_ms))
+            tx.do("insert_blob", (*sealed, packed.get(digest) or blobs.pack(content)))
+        else:
+            # Only when a quarter of its grace is over: a blob that every step puts again costs no write.
+            tx.do("touch_blob", (tx.now_ms, digest, tx.now_ms - run_rules.BLOB_GRACE_MS // 4))

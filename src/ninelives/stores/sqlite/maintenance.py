@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.journal import chain
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.run import Record, RunRow
 from ninelives.core.rules import dedup
@@ -170,8 +171,10 @@ def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
         ((previous,),) = tx.all("previous_turn", (number, run.turn_seq))
         if previous is None or previous <= run.base:
             continue
-        ((check,),) = tx.all("read_check", (number, previous - 1))
-        _rebase(tx, run, previous, check)
+        before = tx.one("read_check", (number, previous - 1))
+        if before is None:
+            raise chain.missing(name, previous - 1)
+        _rebase(tx, run, previous, before[0])
         removed += delete_records(tx, number, previous)
     return (batch[-1][0] if batch else None), removed
 

@@ -163,16 +163,21 @@ class ServerConnection:
             self.connection.close()
 
     def _drain(self) -> None:
-        """Read and ignore all remaining answers."""
+        """Read all remaining answers, and keep of them only what the server has prepared."""
         if self._libpq.pipeline_status == PipelineStatus.OFF:
             return
         self._libpq.pipeline_sync()
         self._flush()
-        self._waiting.clear()
         while self._libpq.pipeline_status != PipelineStatus.OFF:
-            self.connection.wait(generators.fetch_many(self._libpq))
+            results = self.connection.wait(generators.fetch_many(self._libpq))
+            said = self._waiting.popleft() if results and self._waiting else None
+            # A ROLLBACK does not undo it: prepared a second time, it would be refused.
+            if isinstance(said, bytes) and results[-1].status in _GOOD:
+                self._prepared.add(said)
             with suppress(psycopg.OperationalError):  # an answer is still outstanding
                 self._libpq.exit_pipeline_mode()
+        if self._waiting:  # an interrupted call has read an answer: whose were the others is unknown
+            self.connection.close()
 
     def _flush(self) -> None:
         self.connection.wait(generators.send(self._libpq))

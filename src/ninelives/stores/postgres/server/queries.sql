@@ -549,7 +549,7 @@ SELECT number FROM :schema.runs
 WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND is_pruned ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
 
 -- name: long_runs (bigint)
-SELECT number, base, turn_seq FROM :schema.runs
+SELECT number, id, base, turn_seq FROM :schema.runs
 WHERE number > $1 AND turn >= 2 AND state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number
 LIMIT 20 FOR UPDATE SKIP LOCKED;  -- these runs are active: neither wait for them nor make many wait for us
 

@@ -24,6 +24,7 @@ from ninelives.stores.shared.wakeups import readable
 # Shorter than the 0.2 s after which others check again:
 # a holder that lost its connection can be back by then.
 _PAUSE_SECONDS, _POLL_SECONDS = 0.1, 1.0
+_PATIENCE_SECONDS = 5.0
 
 
 def lock_number(schema: str, name: str) -> int:
@@ -38,7 +39,7 @@ class SessionLock:
     def __init__(self, connect: Callable[[], Connection], sql: Mapping[str, Statement], number: int) -> None:
         """Take the lock. Raises BlockingIOError when another process holds it."""
         self._connect, self._sql, self._number = connect, sql, number
-        self._is_over = threading.Event()
+        self._is_over, self._is_abandoned = threading.Event(), threading.Event()
         self._connection = self._locked("try_lock")
         self._is_held = threading.Event()
         self._is_held.set()
@@ -67,9 +68,10 @@ class SessionLock:
         except (psycopg.Error, OSError, ValueError):
             self._connection.close()
         if threading.current_thread() is not self._watch:
-            self._watch.join(5.0)
+            self._watch.join(_PATIENCE_SECONDS)
         # A thread that is still at work may use the connection: it cannot be given to the next session.
         if self._connection.closed or self._watch.is_alive():
+            self._is_abandoned.set()
             self._connection.close()
             return None
         with suppress(psycopg.Error, OSError):
@@ -114,6 +116,9 @@ class SessionLock:
                 self._connection = self._locked("take_lock")  # waits until the server drops the old one
                 self._is_held.set()
             self._is_over.wait(0 if self._is_held.is_set() else _PAUSE_SECONDS)
+        # A lock that the server granted after `release` gave up: nothing else closes its connection.
+        if self._is_abandoned.is_set():
+            self._connection.close()
 
     def _is_whole(self) -> bool:
         """Wait a while for the connection to end: the server never sends anything else on it."""

@@ -60,9 +60,10 @@ class Lineage:
 
     def acknowledge(self, history: str, written: int) -> None:
         """Record the count that came with an answer of a server of that history."""
-        # A late answer of the old server must not raise the count that the new one is measured by.
-        if history == self.history:
-            self.seen = max(self.seen, written)
+        with self._lock:
+            # A late answer of the old server must not raise the count that the new one is measured by.
+            if history == self.history:
+                self.seen = max(self.seen, written)
 
     def committed(self, batch: Sequence[Commit]) -> None:
         """Record commits that have just been acknowledged."""
@@ -94,8 +95,9 @@ class Lineage:
 
     def renew(self, history: str, written: int) -> None:
         """Continue under this history."""
-        self.seen = max(self.seen, written) if history == self.history else written
-        self.history = history
+        with self._lock:
+            self.seen = max(self.seen, written) if history == self.history else written
+            self.history = history
 
     def mark(self, tx: Transaction, began: int) -> None:
         """Queue the response to a loss: mark doubtful runs, and put lost reservations in doubt."""

@@ -61,15 +61,13 @@ def is_there(url: str) -> bool:
 
 
 def drop(url: str) -> None:
-    """Remove a whole deployment that is no longer used. Raises StoreError.
-
-    If we die here, part of it is left, and a second call removes the rest.
-    """
+    """Remove a whole deployment that is no longer used. Raises StoreError."""
     address = parse(url)
     cursor, pattern = b"", Names(address.prefix).tag + b"*"  # a prefix has no wildcards in it
     with _asking(address, "Try again to remove the rest") as ask:
         while cursor != b"0":
             cursor, names = ask(b"SCAN", cursor or b"0", b"MATCH", pattern, b"COUNT", _DROPPED_AT_ONCE)
+            # CRASH: part of it is left; a second call removes the rest.
             if names:
                 ask(b"UNLINK", *names)
 

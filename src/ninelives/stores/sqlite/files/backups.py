@@ -37,7 +37,7 @@ from ninelives.stores.shared import commit_rules, rows
 from ninelives.stores.sqlite import checks, claims, maintenance
 from ninelives.stores.sqlite.files import anchor, paths, schema
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, connect, translated
-from ninelives.stores.sqlite.files.database import Database, require_closed
+from ninelives.stores.sqlite.files.database import Database, is_open_here, require_closed
 from ninelives.stores.sqlite.files.paths import StorePaths
 from ninelives.stores.sqlite.files.write_queue import held
 from ninelives.stores.sqlite.journals import read_journal
@@ -89,6 +89,7 @@ def back_up(files: Database, target: Path, progress: Progress | None = None) -> 
         finally:
             source.close()
         made = _verified(draft, target)
+        # CRASH: a draft beside the target, which is as it was; the next backup to that name overwrites it.
         _name(draft, target)
     return made
 
@@ -99,7 +100,8 @@ def _refuse_target(target: Path, where: StorePaths) -> None:
     if target.exists():
         if target.samefile(where.database):
             raise UsageError(f"{target} is the store itself", remedy="Name another file")
-        paths.inspect(replace(where, database=target), APPLICATION_ID)
+        if not is_open_here(target):
+            paths.inspect(replace(where, database=target), APPLICATION_ID)
         require_closed(target)
     for beside in ("-wal", "-anchor"):
         if Path(f"{target}{beside}").exists():
@@ -145,9 +147,10 @@ def restore(
         raise UsageError(f"there is no file {source}", remedy="Name the backup")
     where = paths.named(path)
     try:
-        with source.open("rb") as file:
-            if file.read(len(paths.HEADER)) != paths.HEADER:
-                raise _no_store(source)
+        if not is_open_here(source):
+            with source.open("rb") as file:
+                if file.read(len(paths.HEADER)) != paths.HEADER:
+                    raise _no_store(source)
         with _directory(where.database.parent), translated():
             return _restore(source, where, clock, replaces, progress)
     except OSError as error:

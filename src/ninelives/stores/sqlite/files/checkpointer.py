@@ -16,7 +16,7 @@ from pathlib import Path
 import apsw
 
 from ninelives.core.errors import StoreError, StoreUnavailable
-from ninelives.stores.sqlite.files.connection import PAGE_BYTES, translate
+from ninelives.stores.sqlite.files.connection import PAGE_BYTES, translate, translated
 
 LOG_PAGES = 2000
 # A frame of SQLite's log is a header of 24 bytes and a page.
@@ -75,7 +75,7 @@ class Checkpointer:
                     self._empty(connection)
             finally:
                 connection.close()
-        except StoreUnavailable:
+        except (StoreUnavailable, OSError):
             # A full disk, a stopped writer, too many open files: the next commit starts the thread again.
             self._thread = None
             self._wanted.clear()
@@ -86,7 +86,8 @@ class Checkpointer:
         if _copy(connection):
             # Only if everything was copied does the file alone
             # hold all commits, which is what the anchor then says.
-            self._copied(connection)
+            with translated(connection):
+                self._copied(connection)
 
     def _empty(self, connection: apsw.Connection) -> None:
         try:

@@ -278,19 +278,22 @@ class Database(Opened):
         """Give the log as much room again as it has used, up to its full size.
 
         Runs under the writers' lock and SQLite's: a stock tool that writes knows only the latter, and our
-        zeros must not overwrite what it has just written.
+        zeros must not overwrite what it has just written. It only saves syncs, and the commit before it is
+        durable: a fault of the disk is left to the next commit, which reports it.
         """
         # Twice what was used: 8 MiB of zeros at once cost a short script more than its steps (decision 5).
         size = min(LOG_BYTES, max(_LEAST_ROOM_BYTES, 2 * self._log_pages * FRAME_BYTES))
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            return  # a stock tool is writing; the next commit tries again
+        except apsw.Error:
+            return  # above all, a stock tool is writing; the next commit tries again
         try:
             with self.expected():
                 paths.fill_log(self.paths, size)
+        except OSError:
+            return
         finally:
-            self._cursor.execute("ROLLBACK")
+            self._roll_back(self._writer, self._cursor)
         # Some pages ahead: the commit that asks for room must itself still fit into the old one.
         self._room_pages = size // FRAME_BYTES - _AHEAD_PAGES if size < LOG_BYTES else sys.maxsize
 
@@ -434,6 +437,14 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _is_open(inode: tuple[int, int]) -> bool:
     return _CONNECTED[inode] > 0
+
+
+def is_open_here(path: Path) -> bool:
+    """Return whether this process has a database open.
+
+    Then only SQLite may open the file: closing any other descriptor of it drops SQLite's locks.
+    """
+    return _is_open(_identity(path))
 
 
 def require_closed(path: Path) -> None:

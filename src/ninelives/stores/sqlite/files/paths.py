@@ -67,8 +67,7 @@ def named(path: str | Path) -> StorePaths:
         )
     # Asked from the kernel: on a network filesystem, flock and shared memory
     # work between processes of one host only, and two hosts would both write.
-    mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
-    refuse_remote(database, mounts.splitlines())
+    refuse_remote(database, mounted())
     if database.is_dir():
         raise _not_ours(database, os.strerror(errno.EISDIR))
     return where
@@ -129,20 +128,33 @@ def refuse_remote(path: Path, mountinfo: Iterable[str]) -> None:
 
     Raises StoreUnsafe.
     """
-    best, kind = "", ""
-    resolved = os.path.realpath(path)
-    for line in mountinfo:
-        left, _, right = line.partition(" - ")
-        point = os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), os.fsencode(left.split()[4])))
-        inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
-        # The longest mount point counts, and of equal ones the last: it covers the earlier.
-        if inside and len(point) >= len(best):
-            best, kind = point, right.split()[0]
+    _, kind = filesystem_of(path, mountinfo)
     if kind in _REMOTE:
         raise StoreUnsafe(
             f"{path} is on {kind}, where SQLite's locks are not reliable",
             remedy="Keep the store on a local disk; for several machines use PostgreSQL",
         )
+
+
+def mounted() -> list[str]:
+    """Return the kernel's lines about the mounted filesystems."""
+    # Not `splitlines`: a mount point may contain what only Unicode takes for the end of a line.
+    return os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).rstrip("\n").split("\n")
+
+
+def filesystem_of(path: Path, mountinfo: Iterable[str]) -> tuple[str, str]:
+    """Return the mount point and the type of the filesystem that a path is on."""
+    best, kind = "", "unknown"
+    resolved = os.path.realpath(path)
+    for line in mountinfo:
+        left, _, right = line.partition(" - ")
+        escaped = os.fsencode(left.split(" ")[4])
+        point = os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), escaped))
+        inside = resolved == point or resolved.startswith(point.rstrip("/") + "/")
+        # The longest mount point counts, and of equal ones the last: it covers the earlier.
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return best, kind
 
 
 def inspect(where: StorePaths, application_id: int) -> None:

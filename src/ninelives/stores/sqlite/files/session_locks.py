@@ -17,7 +17,8 @@ def is_locked(path: Path) -> bool:
     """Return whether a process holds a session's lock file. Raises OSError, above all if there is none."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # read-only: wakes no DeathWatch
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: two processes that check at once must not take each other for the holder.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:

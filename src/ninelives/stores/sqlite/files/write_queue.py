@@ -50,8 +50,8 @@ class WritersQueue:
         try:
             self._enter("write.lock")
         finally:
-            # Free the door at once: the next writer polls `write`
-            # while we write, and no turn is lost between two.
+            # Release `next` at once: the next writer polls `write`
+            # while we write, so no time is lost between two writers.
             fcntl.flock(self._fds["next.lock"], fcntl.LOCK_UN)
 
     def release(self) -> None:
