@@ -672,7 +672,7 @@ def test_an_argument_whose_own_code_raises_stops_the_run_before_it_is_undone(
     assert edit.fit is Fit.DIVERGES
     (item,) = edit.store.list_inbox(run="run")
     told = msgspec.json.decode(item.body)["what"]
-    assert told == edit.told.removesuffix(" Mend the code of the argument's type, then retry")
+    assert told == edit.told.removesuffix(" Fix the code of the argument's type, then retry")
     assert "the arguments of the action 'refund' cannot be read" in told
     assert f"{raised.__name__}('fragile'), raised by the argument 'order'" in told
     monkeypatch.setattr(Fragile, "raises", None)

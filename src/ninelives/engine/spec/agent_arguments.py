@@ -126,7 +126,7 @@ def decode_action(
         raise Divergence(
             f"the arguments of the action {action.name!r} cannot be read: {error!r}{_notes(error)}",
             run=run,
-            remedy="Mend the code of the argument's type, then retry",
+            remedy="Fix the code of the argument's type, then retry",
         ) from error
     return args, kwargs
 
