@@ -231,6 +231,25 @@ def test_branches_that_failed_or_were_cancelled_and_cleaned_up_are_retried(run: 
     assert sorted(run.done) == ["do(b)", "do(y)", "do(z)"]
 
 
+def test_code_that_was_cancelled_in_a_timer_of_its_own_and_cleaned_up_is_retried(run: Retried) -> None:
+    pay, mail, ship = run.step("pay"), run.step("mail"), run.step("ship")
+
+    async def later() -> Any:
+        try:
+            await asyncio.sleep(0.1 if run.failing else 0.01)
+        except asyncio.CancelledError:
+            await mail("cancelled")
+            raise
+        return await ship()
+
+    async def code() -> Any:
+        return (await nl.gather(pay(), later()))[1]
+
+    assert run.fail(code, "pay(0)") == ["pay(0)", "mail(cancelled)"]
+    assert run.retry() == "ship(0)"
+    assert run.done == ["pay(0)", "ship(0)"]
+
+
 def test_a_time_limit_that_ended_the_run_is_given_another_chance_though_a_mail_was_sent(run: Retried) -> None:
     do, mail, ship = run.step("do"), run.step("mail"), run.step("ship")
 
@@ -511,6 +530,27 @@ def test_an_effect_beside_the_failure_is_not_done_with_other_arguments(
     kinds = [one.kind for one in run.store.load_journal("run").records if one.step]
     assert kinds.index(Kind.FAILURE) < kinds.index(Kind.RESULT)
     run.refused(beside(run, mail, 2))
+
+
+def test_nor_is_another_effect_done_in_its_place(run: Retried) -> None:
+    mail, letter = run.step("mail"), run.step("letter")
+    run.fail(beside(run, mail, 1), "pay(0)")
+    run.refused(beside(run, letter, 1))
+
+
+def test_nor_is_one_that_was_done_and_cancelled_before_its_delivery(run: Retried) -> None:
+    pay, mail = run.step("pay"), run.step("mail")
+
+    def code_with(x: int) -> Code:
+        async def code() -> Any:
+            return (await nl.gather(pay(), mail(x)))[1]
+
+        return code
+
+    assert run.fail(code_with(1), "pay(0)") == ["pay(0)", "mail(1)"]
+    kinds = [one.kind for one in run.store.load_journal("run").records if one.step]
+    assert kinds == [Kind.FAILURE, Kind.RESULT, Kind.WITHDRAWN]
+    run.refused(code_with(2))
 
 
 def test_unchanged_it_is_found(run: Retried) -> None:

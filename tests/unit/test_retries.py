@@ -207,3 +207,59 @@ def test_a_run_that_completed_or_was_cancelled_is_not_retried(cancel: bool) -> N
                 await nl.Run(rt, "nobody").retry()
 
     run_async(main)
+
+
+def test_what_a_second_try_has_done_is_not_done_again_though_a_later_step_fails_alike() -> None:
+    """The first failure was dropped by the first retry: that the last one says the same is no reason."""
+
+    @nl.action(name="alike")
+    async def alike(what: str) -> str:
+        WORLD.done.append(what)
+        if what in WORLD.failing:
+            raise nl.Permanent("connection refused")
+        return what
+
+    @nl.agent(name="alike")
+    async def agent() -> list[str]:
+        return [await alike("a"), await alike("b")]
+
+    async def main() -> Any:
+        async with nl.Runtime(QuickStore()) as rt:
+            run = await rt.start(agent, id="run")
+            for failing in ("a", "b"):
+                WORLD.failing = {failing}
+                with pytest.raises(nl.RunFailed):
+                    await rt.run(agent, id="run")
+                await run.retry()
+            WORLD.failing = set()
+            return await rt.run(agent, id="run")
+
+    assert run_async(main) == ["a", "b"]
+    assert WORLD.done == ["a", "a", "b", "b"]
+
+
+def test_a_child_that_was_spawned_again_is_not_spawned_a_third_time() -> None:
+    @nl.agent(name="third.child")
+    async def child() -> str:
+        return await do("child")
+
+    @nl.agent(name="third")
+    async def third() -> list[str]:
+        spawned = await nl.spawn(child)
+        await do("a")
+        out = await spawned.result()
+        return [out, await do("b")]
+
+    async def main() -> Any:
+        async with nl.Runtime(QuickStore()) as rt:
+            run = await rt.start(third, id="run")
+            for failing in ("a", "b"):
+                WORLD.failing = {failing}
+                with pytest.raises(nl.RunFailed):
+                    await rt.run(third, id="run")
+                await run.retry()
+            WORLD.failing = set()
+            return await rt.run(third, id="run")
+
+    assert run_async(main) == ["child", "b"]
+    assert WORLD.done == ["a", "a", "child", "b", "b"]

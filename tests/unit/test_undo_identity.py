@@ -24,8 +24,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 import ninelives as nl
@@ -624,8 +625,67 @@ def test_check_refuses_a_registered_action_whose_parameter_is_gone(edit: Undoing
     with pytest.raises(nl.RunEscalated):
         edit.make(before, after)
     assert edit.fit is Fit.DIVERGES
-    assert "has no parameter 'x' any more" in edit.told
+    assert "the action 'refund' has no parameter 'x' any more" in edit.told
     assert edit.stage.executed == ["mail(2)"]
+
+
+class Fragile(msgspec.Struct):
+    """An argument whose own code raises when it is read later."""
+
+    number: int = 1
+    raises: ClassVar[type[BaseException] | None] = None
+
+    def __post_init__(self) -> None:
+        if Fragile.raises is not None:
+            raise Fragile.raises("fragile")
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
+def test_an_argument_whose_own_code_raises_stops_the_run_before_it_is_undone(
+    edit: Undoing, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was skipped in silence, and the run ended as if all were undone."""
+    mail, letter = edit.step("mail"), edit.step("letter")
+
+    async def give_back(order: Fragile) -> None:
+        edit.stage.did(f"refund({order.number})")
+
+    refund = nl.action(give_back, name="refund")
+
+    async def before() -> None:
+        nl.on_failure(letter, 1)
+        nl.on_failure(refund, Fragile())
+        await mail(1)
+        await edit.stop()
+
+    async def after() -> None:
+        monkeypatch.setattr(Fragile, "raises", None)
+        nl.on_failure(letter, 1)
+        nl.on_failure(refund, Fragile())
+        monkeypatch.setattr(Fragile, "raises", raised)
+        await mail(1)
+        raise ValueError("no")
+
+    with pytest.raises(nl.RunEscalated):
+        edit.make(before, after)
+    assert edit.stage.executed == []
+    assert edit.fit is Fit.DIVERGES
+    (item,) = edit.store.list_inbox(run="run")
+    told = msgspec.json.decode(item.body)["what"]
+    assert told == edit.told.removesuffix(" Fix the code of the argument's type, then retry")
+    assert "the arguments of the action 'refund' cannot be read" in told
+    assert f"{raised.__name__}('fragile'), raised by the argument 'order'" in told
+    monkeypatch.setattr(Fragile, "raises", None)
+
+    async def main() -> None:
+        async with nl.Runtime(edit.store) as rt:
+            (asked,) = await rt.inbox()
+            await asked.retry(by="person")
+            await rt.work(until_idle=True)
+
+    run_async(main)
+    assert edit.state() is State.FAILED
+    assert edit.stage.executed == ["refund(1)", "letter(1)"]
 
 
 def test_check_refuses_a_run_that_is_undoing_for_each_action_that_is_gone(edit: Undoing) -> None:

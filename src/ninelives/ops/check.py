@@ -285,8 +285,6 @@ async def _undoable(run: RunRow, execution: Execution, registered: list[Undo]) -
             await compensations.read_call(execution, one)
         except Divergence as error:
             return _finding(run, Fit.DIVERGES, error)
-        except Exception as error:  # noqa: BLE001 (an argument's own code)
-            return _finding(run, Fit.FAILS, error)
     return None
 
 

@@ -66,7 +66,7 @@ class RecordClaims:
         self.effects: dict[tuple[str, StepKind | None], bool] = {}
         """Cache: whether a step of this name and recorded kind is an effect."""
         self._by_what: dict[tuple[str, str], list[tuple[int, str]]] | None = None
-        self._redone: frozenset[str] = frozenset()
+        self._is_redone = False
 
     @property
     def has_starts(self) -> bool:
@@ -167,29 +167,42 @@ class RecordClaims:
 
     def is_redo(self, call: StepCall) -> bool:
         """Return whether a call does a step again that a retry superseded."""
-        return any(_is_redo(one, call) for one in self._replay.dropped) or any(
-            self._replay.times_superseded(step) for step in call.positions
+        replay = self._replay
+        return any(_is_redo(one, call) for one in replay.dropped) or any(
+            # With a record, only its cancellation was superseded: other arguments are another call.
+            replay.times_superseded(step) and replay.peek(step) is None
+            for step in call.positions
         )
 
     def redo(self, call: StepCall) -> None:
         """Note that the body of a call starts now: perhaps it does again what had failed."""
-        begun = [one.step for one in self._replay.dropped if _is_redo(one, call)]
-        self._redone = self._redone.union(begun)
+        if any(_is_redo(one, call) for one in self._replay.last_dropped):
+            self._is_redone = True
 
-    def redone(self) -> frozenset[str]:
-        """Return the failed steps that were done again, in this life or an earlier one, or are under way."""
-        replay = self._replay
-        known = {one.step for one in replay.dropped if any(replay.peek(step) is None for step in one.again)}
-        return self._redone | known
+    def is_redone(self, branch: str | None = None) -> bool:
+        """Return whether something that the last retry dropped was done again, or is under way.
 
-    def causes(self, found: Claimed) -> list[str]:
-        """Return the failed steps that a record may be a reaction to, if a retry has dropped them.
-
-        Not of a start without an outcome: what came of it is not known.
+        A result that is delivered after all leads only its own line of code further: a call on another
+        branch that has records is not made because of it.
         """
-        if isinstance(found, Start):
-            return []
-        return [one.step for one in self._replay.dropped if one.may_cause(found)]
+        return self._is_redone or any(
+            self._replay.peek(step) is None and not (one.is_kept and self._is_elsewhere(branch, step))
+            for one in self._replay.last_dropped
+            for step in one.again
+        )
+
+    def _is_elsewhere(self, branch: str | None, step: str) -> bool:
+        if branch is None or branch not in {parse_step_id(one).branch for one in self.ids}:
+            return False
+        own = parse_step_id(step).branch + "/"
+        return not own.startswith(branch + "/") and not branch.startswith(own)
+
+    def may_react(self, found: Claimed) -> bool:
+        """Return whether a record may be a reaction to a failure that a retry dropped.
+
+        Not a start without an outcome: what came of it is not known.
+        """
+        return isinstance(found, Recorded) and any(one.may_cause(found) for one in self._replay.dropped)
 
     def open_starts(self) -> list[Start]:
         """Return the starts that may have taken effect and that no call has claimed."""
@@ -198,7 +211,7 @@ class RecordClaims:
 
 def _is_redo(one: Dropped, call: StepCall) -> bool:
     is_same = one.what is not None and one.what[1] == call.f and one.what[0] in call.names
-    return is_same or one.step in call.positions
+    return not one.is_kept and (is_same or one.step in call.positions)
 
 
 def is_same_call(found: Claimed, call: StepCall) -> bool:

@@ -72,7 +72,8 @@ class Dropped(Struct, frozen=True):
 
     What was recorded between it (`seq`) and the retry (`until`) may be a reaction to it, unless it had begun
     before: `earlier` are such steps. `what` is the call that failed: its name and fingerprint, if it has one.
-    `again` are the steps under which it was done again since.
+    `again` are the steps whose outcomes, once delivered, show that the run has gone on since the retry: what
+    failed was done again, or a result that was cancelled before its delivery is delivered after all.
     """
 
     step: str
@@ -81,6 +82,11 @@ class Dropped(Struct, frozen=True):
     until: int
     earlier: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether only a cancellation was dropped: the result before it counts."""
+        return self.seq == self.until
 
     def may_cause(self, found: Recorded) -> bool:
         """Return whether a record may be a reaction to this failure."""
@@ -229,6 +235,8 @@ class Replay:
                 # Only the withdrawal is superseded: the result before it counts, and is not done again.
                 self._outcomes[step] = before
                 self.intents.pop(step, None)
+                until = superseding.seq
+                self.dropped += (Dropped(step, None, until, until, again=frozenset({step})),)
             elif found is not None:
                 dropped.append(found)
         self.dropped += _dropped(records, dropped, self._superseded_at, superseding.seq)
@@ -239,6 +247,12 @@ class Replay:
             if record.seq < superseding.seq and record.kind is Kind.INTENT and record.step in unsettled:
                 self.intents[record.step] = record
 
+    @property
+    def last_dropped(self) -> list[Dropped]:
+        """What the last retry dropped, of those that dropped anything."""
+        last = max((one.until for one in self.dropped), default=0)
+        return [one for one in self.dropped if one.until == last]
+
     def _done_again(self, one: Dropped) -> Dropped:
         """Add the steps under which a failed call was done again since the retry."""
         again = {
@@ -246,7 +260,7 @@ class Replay:
             for found in self._outcomes.values()
             if found.seq > one.until and (found.step == one.step or _what(found) == one.what)
         }
-        return msgspec.structs.replace(one, again=frozenset(again))
+        return msgspec.structs.replace(one, again=one.again.union(again))
 
     def take(self, step: str) -> Recorded | None:
         """Return a step's recorded outcome and count it as taken; None the second time."""

@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 
 from ninelives.core.errors import BadName
 from ninelives.core.ids import parse_step_id
-from ninelives.core.journal.replay import CARRIED, TIMEOUT, read_body, step_name
+from ninelives.core.journal.replay import CARRIED, TIMEOUT, Replay, read_body, step_name
 from ninelives.core.model.run import Kind, Record
 
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL, Kind.ANSWER})
@@ -36,7 +36,11 @@ class _Attributes(Struct, frozen=True):
 
 
 def fatal_steps(records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the steps of a failed run whose outcomes its code did not survive, in their order."""
+    """Return the steps of a failed run whose outcomes its code did not survive, in their order.
+
+    Only what still counts: of what an earlier retry dropped, the step may have succeeded since.
+    """
+    replay = Replay(records)
     fatal: list[str] = []
     first = records[-1].seq if records else 0  # the number of the first failure among them
     survived: set[str] = set()  # branches with a later record
@@ -56,15 +60,20 @@ def fatal_steps(records: Sequence[Record]) -> tuple[str, ...]:
         # may have been followed by clean-up on its branch.
         is_the_end = record.kind is Kind.FAILURE and _error(record) == ended_with
         is_the_end |= record.kind is Kind.RESULT and record.step == timed_out
-        if is_the_end or (may_be_fatal and not any(one in survived for one in _lineage(branch))):
+        is_fatal = is_the_end or (may_be_fatal and not any(one in survived for one in _lineage(branch)))
+        if is_fatal and replay.is_current(record):
             fatal.append(record.step)
             if record.kind is not Kind.WITHDRAWN:
                 first = record.seq
         # A withdrawn step shows that its branch was cancelled, not that its code went on.
         if record.kind is not Kind.WITHDRAWN:
             survived.add(branch)
-    cancelled = [one.step for one in records if one.kind is Kind.WITHDRAWN and one.seq > first]
-    return tuple(dict.fromkeys([*reversed(fatal), *filter(_is_step, cancelled)]))
+    cancelled = [
+        one.step
+        for one in records
+        if one.kind is Kind.WITHDRAWN and one.seq > first and _is_step(one.step) and replay.is_current(one)
+    ]
+    return tuple(dict.fromkeys([*reversed(fatal), *cancelled]))
 
 
 def _error(record: Record) -> tuple[str, str] | None:

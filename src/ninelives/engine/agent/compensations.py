@@ -125,7 +125,7 @@ def _fingerprint(undo: Undo, step: Step, callee: Agent) -> Fingerprint | None:
     if agent_arguments.has_parts(body):
         return None
     try:
-        args, kwargs, _ = agent_arguments.decode(callee, body, "", {})
+        args, kwargs = agent_arguments.decode_action(callee, body, "", {})
         return step.fingerprint(args, kwargs)
     except Exception:  # noqa: BLE001 (an argument's own code; what cannot be read is another call)
         return None
@@ -358,13 +358,14 @@ async def _call(execution: Execution, one: Undo) -> None:
 async def read_call(execution: Execution, one: Undo) -> tuple[Step, tuple[Any, ...], dict[str, Any]]:
     """Return the step that a registration names, and its arguments.
 
-    Raises Divergence when this code cannot call it: it is not declared, or its parameters are others.
+    Raises Divergence when this code cannot call it: it is not declared, its parameters are others, or the
+    own code of an argument raises.
     """
     step = _found(one.action, execution.run.id)
     body, contents = bytes(one.arguments), dict[bytes, bytes]()
     if agent_arguments.has_parts(body):
         contents = await execution.call_store(agent_arguments.parts, body)
-    args, kwargs, _ = agent_arguments.decode(_callee(step), body, execution.run.id, contents)
+    args, kwargs = agent_arguments.decode_action(_callee(step), body, execution.run.id, contents)
     return step, args, kwargs
 
 

@@ -190,7 +190,7 @@ class Delivery:
 
     async def _wait_fresh(self, asking: StepLookup | None) -> None:
         if asking is not None and self._replay.dropped:
-            asking.redone = self._execution.claims.redone()
+            asking.is_after_redo = self._execution.claims.is_redone(asking.position.branch)
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
         self._fresh.append((asking, turn))
         self.check_soon()
@@ -203,7 +203,7 @@ class Delivery:
         """
         turn: asyncio.Future[Claimed | None] = self._loop.create_future()
         if self._replay.dropped:
-            asking.redone = self._execution.claims.redone()
+            asking.is_after_redo = self._execution.claims.is_redone(asking.position.branch)
         if self._execution.claims.earliest_match(asking.call) is None:
             self._fresh.append((asking, turn))  # unclaimed records only shrink: it never gets a match
         else:
@@ -392,6 +392,10 @@ class Delivery:
         while (earliest := self._replay.earliest()) is not None:
             if awaited is not None and awaited < earliest.seq:
                 return False
+            if self._replay.dropped and self._execution.claims.may_react(earliest):
+                # Code in a timer does not call it: the failed step that led to it must be done again first.
+                self._replay.pass_by()
+                continue
             now = self._loop.time()
             if self._patience is None or self._patience[0] != earliest.seq:
                 began_ms = self._delivered_ms if self._delivered_ms is not None else self._replay.began_ms

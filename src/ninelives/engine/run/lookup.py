@@ -71,12 +71,12 @@ async def _begin(wait: Callable[[], Awaitable[None]]) -> None:
 class StepLookup:
     """A call that searches for its record, with what the error message needs if it is refused.
 
-    `redone` are the failed steps of a retried run that were done again before this call was made.
+    `is_after_redo`: in a retried run, something that had failed was done again before this call was made.
     `where` returns the call site. `begin` is given a wait, and awaits it until a start that was found may
     continue.
     """
 
-    __slots__ = ("begin", "call", "care", "execution", "fingerprint", "position", "redone", "where")
+    __slots__ = ("begin", "call", "care", "execution", "fingerprint", "is_after_redo", "position", "where")
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class StepLookup:
     ) -> None:
         self.execution, self.position, self.fingerprint, self.where = execution, position, fingerprint, where
         self.care, self.begin = care, begin or _begin
-        self.redone: frozenset[str] = frozenset()
+        self.is_after_redo = False
         self.call = StepCall(
             positions=(position.id, *(position.id_under(alias) for alias in aliases)),
             names=(position.name, *aliases),
@@ -176,19 +176,18 @@ def is_reaction(execution: Running, found: Claimed, asking: StepLookup | None = 
 
     If the failed step, which is done again, does not fail again, the code never calls it. It must have begun
     after the failure, and today's code must declare its step: else what is called now could be that step,
-    renamed. A call that was made after the failed step was done again is another call, whatever its
-    arguments. One that was made before must be of another step, or do again what failed: code that ran
-    beside the failure may have been edited.
+    renamed. A call that was made after a step was done again is another call, whatever its
+    arguments. One that was made before must itself do again what failed: code that ran beside the failure
+    may have been edited.
     """
-    if not execution.replay.dropped or not (causes := execution.claims.causes(found)):
+    if not execution.replay.dropped or not execution.claims.may_react(found):
         return False
     name = step_name(found.step)
     if is_unknown(name) or name.removeprefix(_CHILD) not in (AGENTS if name.startswith(_CHILD) else (name,)):
         return False
-    redone = asking.redone if asking is not None else execution.claims.redone()
-    if not redone.isdisjoint(causes):
-        return True
-    return asking is not None and (execution.claims.is_redo(asking.call) or name not in asking.call.names)
+    if asking is None:
+        return execution.claims.is_redone()
+    return asking.is_after_redo or execution.claims.is_redo(asking.call)
 
 
 def passed_undo(execution: Running) -> tuple[str, Undo] | None:

@@ -111,12 +111,37 @@ def parts(store: Store, data: bytes) -> dict[bytes, bytes]:
     return found
 
 
+def decode_action(
+    action: Agent, data: bytes, run: str, contents: Mapping[bytes, bytes]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a registered action (a compensation), positional and by keyword.
+
+    Raises Divergence when this code cannot read them, whatever the own code of an argument raises; Corrupt.
+    """
+    try:
+        args, kwargs, _ = decode(action, data, run, contents, "action")
+    except (Divergence, Corrupt):
+        raise
+    except BaseException as error:
+        raise Divergence(
+            f"the arguments of the action {action.name!r} cannot be read: {error!r}{_notes(error)}",
+            run=run,
+            remedy="Fix the code of the argument's type, then retry",
+        ) from error
+    return args, kwargs
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f", {note}" for note in getattr(error, "__notes__", ()))
+
+
 def decode(
-    agent: Agent, data: bytes, run: str, contents: Mapping[bytes, bytes]
+    agent: Agent, data: bytes, run: str, contents: Mapping[bytes, bytes], kind: str = "agent"
 ) -> tuple[tuple[Any, ...], dict[str, Any], set[bytes]]:
     """Return the positional and keyword arguments, and the digests of the blobs that they were in.
 
-    Raises Divergence when they no longer fit the agent's parameters; Corrupt.
+    Raises Divergence when they no longer fit the agent's parameters; Corrupt; and what the own code of an
+    argument raises, with a note that names the argument.
     """
     try:
         kept = _DECODE(data)
@@ -130,7 +155,7 @@ def decode(
     parameters = agent.signature.parameters
     if unknown := sorted(kept.p.keys() - parameters.keys()):
         raise Divergence(
-            f"the agent {agent.name!r} has no parameter {unknown[0]!r} any more",
+            f"the {kind} {agent.name!r} has no parameter {unknown[0]!r} any more",
             run=run,
             remedy="Put the parameter back, with a default if you like",
         )
@@ -183,7 +208,10 @@ def _recall(agent: Agent, name: str, data: Raw) -> Any:
     except Divergence as error:
         error.path = f"{agent.name}({name}){(error.path or '$')[1:]}"
         raise
+    except BaseException as error:
+        error.add_note(f"raised by the argument {name!r}")
+        raise
 
 
 def _unfit(agent: Agent, why: str, remedy: str = "Give new parameters a default") -> Divergence:
-    return Divergence(f"the run's arguments do not fit {agent.name!r} any more: {why}", remedy=remedy)
+    return Divergence(f"the recorded arguments do not fit {agent.name!r} any more: {why}", remedy=remedy)

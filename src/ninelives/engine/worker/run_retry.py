@@ -13,7 +13,7 @@ import msgspec
 
 from ninelives.core.errors import BadName, RunFinished, UsageError
 from ninelives.core.ids import parse_step_id
-from ninelives.core.journal.replay import read_body
+from ninelives.core.journal.replay import Replay, read_body
 from ninelives.core.journal.retry_scope import fatal_steps
 from ninelives.core.model.run import Control, Journal, Kind, Record, RunRow, State
 from ninelives.store import Store
@@ -58,7 +58,7 @@ def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
 
     A child that was cancelled with the run is spawned again, under another id.
     """
-    steps = dict.fromkeys(fatal_steps(journal.records))
+    steps, replay = dict.fromkeys(fatal_steps(journal.records)), Replay(journal.records)
     known: set[str] = set()  # children whose outcome the run's code got, and continued
     for record in journal.records:
         kind, _, child = _name(record).partition(":")
@@ -67,7 +67,8 @@ def superseded(store: Store, journal: Journal) -> tuple[str, ...]:
         if kind in ("result", "cancel") and record.kind in (Kind.RESULT, Kind.FAILURE):
             known.add(child)
     for record in journal.records:
-        if record.kind is Kind.RESULT and _name(record).startswith("spawn:"):
+        # Only what still counts: an earlier retry may have spawned another child in the place of this one.
+        if record.kind is Kind.RESULT and _name(record).startswith("spawn:") and replay.is_current(record):
             child = msgspec.json.decode(read_body(record).v or b"null", type=str)
             row = store.read_run(child) if child not in known else None
             if row is not None and row.cancelling:
