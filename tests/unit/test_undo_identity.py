@@ -753,7 +753,7 @@ def test_random_edits_do_what_the_rules_say() -> None:
         async def act(x: int) -> None:
             edit.stage.did(f"call {x}")  # noqa: B023 (called in this round)
 
-        action = nl.action(act, name="act")
+        action = nl.action(act, name="undo-identity-act")
 
         async def play(code: list[str]) -> None:
             for one in code:
