@@ -69,7 +69,7 @@ def not_at_rest(patch: pytest.MonkeyPatch) -> None:
 @_mutant()
 def nothing_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     """A fresh effect starts although one on record was not asked for."""
-    patch.setattr(lookup, "passed_over", lambda _: None)
+    patch.setattr(lookup, "passed_over", lambda *_: None)
 
 
 @_mutant("remove_effect", "change_effect", "rename_effect")
