@@ -193,6 +193,46 @@ def test_what_was_in_flight_is_verified(happened: bool) -> None:
     assert kinds(store) == [Kind.INTENT, Kind.DOUBT, *end]
 
 
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_start_is_settled_before_an_approval_that_new_code_wants(happened: bool) -> None:
+    stage, store = Stage(), QuickStore()
+
+    async def check(cents: int, key: str) -> object:
+        return nl.Happened(cents * 2) if happened else nl.NotHappened()
+
+    async def pay(cents: int) -> int:
+        stage.did("paid")
+        await stage.stop_here()
+        return cents
+
+    action: Any = nl.action(pay, name="pay", resumable=False, verify=check)
+
+    @nl.agent(name="payer")
+    async def agent() -> int:
+        paid: int = await action(5)
+        return paid
+
+    async def main() -> object:
+        nonlocal action
+        await first_life(stage, store, agent)
+        prove_gone(store)
+        action = nl.action(pay, name="pay", resumable=False, verify=check, approval=True)
+        if happened:
+            return await second_life(store, agent)
+        async with nl.Runtime(store) as rt:
+            await rt.work(until_idle=True)
+            (item,) = await rt.inbox()
+            await item.deny(by="ann")
+        with pytest.raises(nl.RunFailed):
+            await second_life(store, agent)
+        return None
+
+    assert run_async(main) == (10 if happened else None)
+    assert stage.executed == []
+    end = Kind.RESULT if happened else Kind.VOIDED
+    assert kinds(store)[:3] == [Kind.INTENT, Kind.DOUBT, end]
+
+
 def test_a_worker_that_left_a_process_which_lives_on_proves_nothing() -> None:
     stage, store = Stage(), QuickStore()
 

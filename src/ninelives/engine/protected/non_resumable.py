@@ -118,6 +118,10 @@ async def _outcome(act: ProtectedCall) -> Any:
     if not execution.replay.starts(act.position.id):  # an earlier start is settled even on a lossy store
         _refuse_lossy(act)
     if step.approval is not None:
+        # First what came of an open start: a denial on record would hide that it may have happened.
+        ended = await business_keys.settle_start(act) if act.is_under_way else None
+        if ended is not None:
+            return await act.conclude(ended)
         await approval.obtain(
             execution, step, act.fingerprint, act.position, act.args, act.kwargs, act.position.key()
         )
