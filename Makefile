@@ -4,8 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 MUTANT := build/mutants/venv
+DOJO   := build/agentdojo/venv
 
-.PHONY: help test retest check format house demo crash mutants bench bench-peers bench-page clean
+.PHONY: help test retest check format house demo crash mutants agentdojo bench bench-peers bench-page clean
 help:            ## what each target does
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
 
@@ -49,6 +50,15 @@ $(MUTANT)/.ready: pyproject.toml
 
 mutants: $(MUTANT)/.ready ## small changes of the load-bearing rooms, each to be noticed by a unit test (docs/mutants.md)
 	$(MUTANT)/bin/python -m tests.mutation --page docs/mutants.md
+
+# AgentDojo needs half a hundred other packages: it gets a place of its own.
+$(DOJO)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DOJO)
+	$(DOJO)/bin/pip install --quiet --disable-pip-version-check -e . agentdojo==0.1.35
+	@touch $@
+
+agentdojo: $(DOJO)/.ready ## AgentDojo's injected tasks, with a model that obeys all it reads (docs/agentdojo.md)
+	$(DOJO)/bin/python -m tests.governance.agentdojo
 
 bench: $(READY)  ## every workload on every store, against the raw stores (build/bench.json)
 	$(BIN)/python -m benchmarks --out build/bench.json

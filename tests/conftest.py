@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ninelives.engine.agent import declassify as declassify  # noqa: PLC0414 (declares an action, once)
 from ninelives.engine.spec.registry import AGENTS, RIVALS, STEPS
 from tests.crash.stores import DURABLE, scratch
 

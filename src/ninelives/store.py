@@ -25,7 +25,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from ninelives.core.errors import NineLivesError, UsageError
+from ninelives.core.model.capsule import Capsule, Changes, Imported, KeyPage, Move
 from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.counter import Counter, RunCount
+from ninelives.core.model.document import Document
+from ninelives.core.model.gauges import Gauges
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.log_entry import LogEntry, NewEntry
@@ -96,11 +100,13 @@ class Store(Protocol):
         If we die here: a session without a process, found by `end_sessions` like any other.
         """
 
-    def renew_session(self, session: str) -> Session:
+    def renew_session(self, session: str, *, counts: Sequence[Counter] = ()) -> Session:
         """Renew the lease, by the store's clock; the session keeps its runs.
 
+        `counts` is what the session has done since it began, in place of what an earlier renewal said; none
+        leaves that as it is.
         Raises LeaseLost when the session has ended, or when its lease has run out and any worker may end it.
-        Never revives a session.
+        Never revives a session. Returns the version of the document `halts`, read in the same transaction.
         """
 
     def end_sessions(
@@ -109,10 +115,13 @@ class Store(Protocol):
         cause: Cause,
         *,
         evidence: Mapping[str, Evidence] | None = None,
+        counts: Mapping[str, Sequence[Counter]] | None = None,
     ) -> list[Session]:
         """End sessions and release their runs, which fall due at once and are fenced from then on.
 
         Returns the sessions that this call ended. `evidence` says, by id, what was seen of their end.
+        `counts` says, by id, what they did since they began, in place of what their last renewal said; the
+        store's counters grow by that (`core.rules.counting`).
 
         With None: ends every session that the store itself can prove gone, by a dropped lock (DIED) or an
         expired lease (EXPIRED), and ignores `cause`. A dropped lock does not end a session whose keeper (its
@@ -130,8 +139,9 @@ class Store(Protocol):
         """Return the sessions that have not ended, oldest first."""
 
     def append_log(self, new: Sequence[NewEntry]) -> None:
-        """Append to the recovery log. Each entry is chained to all before it; entries are never removed.
+        """Append to the recovery log. Each entry is chained to all before it; `prune` may remove the oldest.
 
+        The store's counters grow by what the entries say (`core.rules.counting`).
         If we die here: all new entries are there, or none.
         """
 
@@ -170,6 +180,7 @@ class Store(Protocol):
         how long they have waited. The epoch of each run grows by one, which fences its previous owner.
         Raises LeaseLost when the session has ended or its lease has run out. If we die here: the runs belong
         to a session that will be ended; nothing else is lost.
+        Returns the version of the document `halts` too, read in the same transaction.
         """
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
@@ -213,6 +224,10 @@ class Store(Protocol):
         and cancels its children unless it completed. Blobs referred to must exist. Parking with unseen news
         makes the run due at once.
         A commit that reserves a key returns the key in its verdict, unless it had been applied before.
+        A document that a commit requires at a version is at that version until the commit is durable: once a
+        write of the document has returned, no commit is applied that requires the version before (CHANGED).
+        Accounts are charged in order, under the rules of `core.governance.accounts`: OVER names the limit
+        that would be passed. One that is damaged, or no account, refuses the commit.
         Wakes waiting workers when a run becomes due, has news, asks a person, or ends, and not otherwise;
         records of output wake the readers of output.
         Raises BadRecord when the store fails on the content of the batch: nothing was written; try halves.
@@ -297,11 +312,40 @@ class Stats(Struct, frozen=True, kw_only=True):
     disk_bytes: int
 
 
-class Fault(Struct, frozen=True):
-    """Something that `verify` found: where, and what is wrong."""
+class Fault(Struct, frozen=True, omit_defaults=True):
+    """Something that `verify` found: where, and what is wrong.
+
+    `duplicate` is the kind of a proved duplicate (`core.rules.duplicates`); empty for every other fault.
+    """
 
     run: str | None
     what: str
+    duplicate: str = ""
+
+
+class Sample(Struct, frozen=True):
+    """Which runs and blobs are read: a share of them, chosen by a number. Everything else is read whole."""
+
+    share: float = 1.0
+    salt: int = 0
+
+
+WHOLE = Sample()
+
+
+class VerifiedPart(Struct, frozen=True, kw_only=True):
+    """What `verify_part` found, and the position from which the next part goes on; empty at the end.
+
+    `rows` counts what was read, `runs` the runs among it. `at` of `of` is the number of the last run, for a
+    progress bar; 0 in parts that read no runs.
+    """
+
+    position: str
+    faults: tuple[Fault, ...]
+    rows: int
+    runs: int
+    at: int = 0
+    of: int = 0
 
 
 class Pruned(Struct, frozen=True, kw_only=True):
@@ -312,6 +356,8 @@ class Pruned(Struct, frozen=True, kw_only=True):
     blobs: int
     keys: int
     runs: int
+    entries: int = 0
+    sessions: int = 0
 
 
 class Maintenance(Protocol):
@@ -333,14 +379,116 @@ class Maintenance(Protocol):
     def stats(self) -> Stats:
         """Measure the store."""
 
-    def verify(self, progress: Progress | None = None) -> list[Fault]:
-        """Read and check everything: structure, chains, blobs, keys against runs. Empty: no faults."""
+    def gauges(self) -> Gauges:
+        """Count what metrics show: unfinished runs, open items, bytes. Reads no journal, verifies nothing.
 
-    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
+        The cost grows with the unfinished runs, not with the history.
+        """
+
+    def verify(self, progress: Progress | None = None) -> list[Fault]:
+        """Read and check everything: structure, chains, blobs, keys against runs. Empty: no faults.
+
+        It is `verify_part` from the beginning to the end, without a pause.
+        """
+
+    def verify_part(self, position: str = "", *, limit: int = 100, sample: Sample = WHOLE) -> VerifiedPart:
+        """Read and check about so many rows from a position on ("": from the beginning); writes nothing.
+
+        A fault ends nothing. A position of another version begins again. Raises StoreUnavailable.
+        """
+
+    def prune(
+        self,
+        *,
+        ended_before_ms: int,
+        forget_before_ms: int = 0,
+        log_before_ms: int = 0,
+        agents: Mapping[str, int] | None = None,
+    ) -> Pruned:
         """Remove the journals of runs that ended before a moment, and blobs that nothing refers to.
+
+        `agents` gives some agents a moment of their own. Entries of the recovery log from before
+        `log_before_ms`, and sessions that ended before it, are removed too (`stores.shared.maintenance`).
 
         A pruned run's row stays, with its head and length; its settled keys become tombstones. Journals of
         live runs keep the current and the previous turn. Rows of runs that ended before `forget_before_ms`
         are removed too. Works in small transactions, which do not block writers for long.
         If we die here: a part is removed; the next call continues.
+        """
+
+    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]:
+        """Return the documents whose names begin with a prefix and come after a name, by name."""
+
+    def write_document(
+        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
+    ) -> Document | None:
+        """Write a document, or remove it (None), on the condition that it has this version; 0: it is new.
+
+        Returns it, or None when it was removed. Raises StaleDocument. A repeated write changes nothing: a
+        write that finds the next version with the same body, or nothing to remove, counts as done.
+        A write of the document `halts` wakes workers that wait for work.
+        The store's counters grow by `counts`, if this call changes the document: so each write is counted
+        once. If we die here: the old version is there, or the new one with its counts.
+        """
+
+    def read_counters(self) -> list[Counter]:
+        """Return all counters, of one moment: none is ever smaller than it was (`core.rules.counting`)."""
+
+    def count_runs(self) -> list[RunCount]:
+        """Count the runs of each agent, queue and state, as far as there are any."""
+
+    def export_run(self, run: str) -> Capsule:
+        """Return everything that is stored of a run, in one consistent read, verified.
+
+        Its blobs are read with `get_blobs`. Raises UnknownRun; Corrupt.
+        """
+
+    def import_runs(
+        self, capsules: Sequence[Capsule], *, hold: bool = True, move: str = ""
+    ) -> list[Imported]:
+        """Create runs from capsules, all or none, each under a new number and a new epoch, without an owner.
+
+        A run that is there already, as in the capsule or continued from there, stays as it is. With `hold`,
+        unfinished runs are paused and their open starts are put in doubt (`core.rules.capsules`); else they
+        are due at once, and the caller must know that they run nowhere else. Blobs referred to must exist.
+        Raises IdConflict for a run that exists with another history, KeyConflict for a key that the store
+        has in another state, and BadRecord, BadName or Corrupt for a capsule that is not sound.
+        With the id of a `move`, nothing is held, no run of these ids may be there, and the store notes that
+        the move arrived: it does so once, and never after it was called back (UsageError).
+        If we die here: all runs are there or none; importing again is safe.
+        """
+
+    def import_keys(self, keys: Sequence[Key]) -> None:
+        """Take in business keys whose runs are not in the store: what they protect must not be done again.
+
+        Raises KeyConflict for one that the store has in another state, UsageError for one that only its run
+        could settle. If we die here: all keys are there or none; importing again is safe.
+        """
+
+    def changed_runs(self, cursor: str = "", *, limit: int = 1000) -> Changes:
+        """List the runs that may have changed since a cursor, each with a stamp to compare.
+
+        An empty cursor begins with a list of all runs, in parts of `limit`. When that is whole, the next call
+        lists what may have changed since it began: at least every run whose row was changed, and that is not
+        forgotten. Compare the stamps with those that you have. `prune` of an ended run may go unnoticed.
+        Costs writers nothing; does not verify what it lists. Raises UsageError for a cursor of another store.
+        """
+
+    def list_keys(self, cursor: str = "", *, limit: int = 1000) -> KeyPage:
+        """Return all business keys, in parts; one that changes meanwhile may come twice, or as it was."""
+
+    def depart_runs(self, runs: Sequence[str], move: Move) -> list[RunRow]:
+        """Begin a move: fence the runs' owners, and let no worker claim the runs. All or none.
+
+        The runs accept no signals, answers and controls from then on; their keys stay held. Raises UsageError
+        when a parent or a child that has not ended would stay behind; RunFinished, RunMoved, UnknownRun.
+        If we die here: all runs are on their way or none; beginning the same move again changes nothing.
+        """
+
+    def settle_move(self, move: str, *, arrived: bool) -> list[RunRow]:
+        """End a move: the runs have arrived in the other store, or are called back.
+
+        When they have arrived, their unsettled keys and their rows say where they are. Called back, they are
+        as before; the caller must know that they are not, and never will be, in the other store.
+        If we die here: the move is settled or not; settling it again the same way changes nothing.
         """

@@ -11,12 +11,24 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from ninelives.engine.agent import basics, chat_history, children, signals, timers
+from ninelives.engine.agent import declassify as declassifying
 from ninelives.engine.agent.output import emit_from_thread as emit
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.current import current
 from ninelives.engine.step import question, threads
 
-__all__ = ["Child", "ask", "emit", "map", "receive", "repair_history", "sleep", "sleep_until", "spawn"]
+__all__ = [
+    "Child",
+    "ask",
+    "declassify",
+    "emit",
+    "map",
+    "receive",
+    "repair_history",
+    "sleep",
+    "sleep_until",
+    "spawn",
+]
 
 
 def __dir__() -> list[str]:
@@ -56,6 +68,7 @@ sleep_until = _blocking(timers.sleep_until)
 receive = _blocking(signals.receive)
 ask = _blocking(question.ask)
 repair_history = _blocking(chat_history.repair_history)
+declassify = _blocking(declassifying.declassify)
 
 
 def map(step: Callable[[T], U], items: Iterable[T], *, limit: int = 10) -> list[U]:  # noqa: A001

@@ -141,8 +141,9 @@ class MemoryBench(Bench):
 
     def damage_log(self, seq: int) -> None:
         """Change an entry in the list."""
-        log = self.store._contents.log  # type: ignore[attr-defined]
-        log[seq] = replace(log[seq], body=b"other")
+        contents = self.store._contents  # type: ignore[attr-defined]
+        log, at = contents.log, seq - contents.log_base.seq
+        log[at] = replace(log[at], body=b"other")
 
     def lose_row(self, table: str, run: str, name: str) -> None:
         """Remove a row from its dictionary."""
@@ -255,9 +256,24 @@ class PostgresBench(Bench):
     def close(self) -> None:
         """Close all that was opened and empty the tables."""
         super().close()
-        tables = ("runs", "records", "signals", "items", "keys", "waiters", "sessions", "blobs", "blob_runs")
+        tables = (
+            "runs",
+            "records",
+            "signals",
+            "items",
+            "keys",
+            "waiters",
+            "sessions",
+            "blobs",
+            "blob_runs",
+            "documents",
+            "counters",
+        )
         wiping = [f"DELETE FROM {{}}.{table};" for table in (*tables, "writers", "log")]
-        wiping.append(f"UPDATE {{}}.log_head SET length = 0, head = '\\x{recovery_log.START.hex()}';")
+        wiping.append(
+            "UPDATE {}.log_head SET length = 0, base = 0, base_check = NULL, head = "
+            f"'\\x{recovery_log.START.hex()}';"
+        )
         self._change(" ".join(wiping) + "ALTER SEQUENCE {}.run_numbers RESTART", ())
         _WIPED.append(self._schema)
 
@@ -300,8 +316,10 @@ class RedisBench(Bench):
         """Change an entry in the list."""
         from ninelives.stores.redis.encoding import entry_bytes, entry_of
 
-        entry = entry_of(self._client.lindex(self._names.log, seq))
-        self._client.lset(self._names.log, seq, entry_bytes(replace(entry, body=b"other")))
+        base = self._client.hget(self._names.store, "log-base") or b"0"
+        at = seq - int(base.partition(b" ")[0])
+        entry = entry_of(self._client.lindex(self._names.log, at))
+        self._client.lset(self._names.log, at, entry_bytes(replace(entry, body=b"other")))
 
     def lose_row(self, table: str, run: str, name: str) -> None:
         """Remove a row from its hash; a signal that was taken is only counted there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ninelives.core.governance.accounts import AccountOp, Requirement
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import Change, Commit
 from ninelives.core.model.inbox import ItemKind, NewItem
@@ -12,7 +13,7 @@ from ninelives.core.model.key import KeyOp, ReserveKey
 from ninelives.core.model.run import Kind, NewRun, RunRow, StepKind
 from ninelives.core.model.session import NewSession
 from ninelives.core.model.totals import Tally
-from ninelives.store import Maintenance, Store
+from ninelives.store import WHOLE, Fault, Maintenance, Sample, Store, VerifiedPart
 
 AGENTS = {"helper": 100}
 
@@ -53,6 +54,8 @@ def append(
     step_kind: StepKind | None = None,
     took_ms: int | None = None,
     tally: Tally | None = None,
+    requires: Sequence[Requirement] = (),
+    accounts: Sequence[AccountOp] = (),
 ) -> Commit:
     """Return a commit of one record per body, sealed onto the run as its owner knows it."""
     records = [(kind, f"step#{n}", at_ms, body, blobs, step_kind, took_ms) for n, body in enumerate(bodies)]
@@ -68,6 +71,8 @@ def append(
         closes=tuple(closes),
         takes=tuple(takes),
         change=change,
+        requires=tuple(requires),
+        accounts=tuple(accounts),
     )
 
 
@@ -76,3 +81,16 @@ def reserve(
 ) -> ReserveKey:
     """Return the reservation of a key."""
     return ReserveKey(key, action, fp, resumable)
+
+
+def walked(store: AnyStore, limit: int, sample: Sample = WHOLE) -> tuple[list[Fault], list[VerifiedPart]]:
+    """Verify everything in parts of this size; return the faults, and the parts."""
+    parts = [store.verify_part(limit=limit, sample=sample)]
+    while parts[-1].position:
+        parts.append(store.verify_part(parts[-1].position, limit=limit, sample=sample))
+    return [fault for part in parts for fault in part.faults], parts
+
+
+def damage_in(store: AnyStore) -> list[Fault]:
+    """Return the faults of a store but duplicates: records made by hand may repeat a step."""
+    return [fault for fault in store.verify() if not fault.duplicate]

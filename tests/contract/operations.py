@@ -6,12 +6,20 @@ What to do next is chosen by looking at one store (the oracle); the same call is
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from ninelives.core.errors import NineLivesError
+from ninelives.core.governance.accounts import AccountOp, Requirement, Reserve, Settle
+from ninelives.core.journal.recovery_log import Recovery, Verified
+from ninelives.core.model.capsule import Capsule, Move
 from ninelives.core.model.commit import Change, Commit, End, Escalate, Park
+from ninelives.core.model.counter import Counter
+from ninelives.core.model.document import HALTS
 from ninelives.core.model.inbox import ItemState, NewItem
 from ninelives.core.model.key import (
     AdoptKey,
@@ -38,14 +46,18 @@ from ninelives.core.model.run import (
 from ninelives.core.model.session import Cause, Evidence
 from ninelives.core.model.totals import Tally
 from ninelives.core.rules import run_rules as rules
+from ninelives.core.rules.capsules import OUT
+from ninelives.stores.memory import MemoryStore
 from tests.clocks import SteppingClock
-from tests.contract.makers import AnyStore, append, new_item, new_run, new_session, reserve
+from tests.contract.makers import AnyStore, append, new_item, new_run, new_session, reserve, walked
 
 RUNS = [f"r{n}" for n in range(6)]
 AGENTS = ["ant", "bee"]
 QUEUES = ["default", "slow"]
 KEYS = [f"k{n}" for n in range(4)]
 ITEMS = [f"i{n}" for n in range(6)]
+ACCOUNTS = ["budget/a", "budget/b"]
+METERS = ["usd", "tokens"]
 BAD_NAMES = ["", "a\nb", "\ud800", "e\u0301", "x" * 256]
 CONTENTS = [b"one", b"two" * 500, bytes(range(256))]
 LOST = b"\1" * 16
@@ -72,6 +84,7 @@ class Chooser:
         self._commits: list[Commit] = []
         self.digests: list[bytes] = []
         self.signals: list[tuple[str, str, bytes, str]] = []
+        self._capsules: list[Capsule] = []
 
     def next(self) -> Operation:
         """Return what to do now: first bring some life into the empty store."""
@@ -134,6 +147,7 @@ class Chooser:
             labels={"team": "x"} if self._maybe(0.2) else {},
             limit=rng.randint(0, 5),
             after=rng.choice([None, rng.randint(0, 9)]),
+            changed_since_ms=rng.choice([None, None, self._clock.now_ms() - rng.randint(-5, 500)]),
         )
         return Operation("list_runs", query, lambda store: store.list_runs(query))
 
@@ -155,17 +169,29 @@ class Chooser:
         return self._rng.choice(live if live and self._maybe(0.9) else [*self._sessions, "nobody"])
 
     def renew(self) -> Operation:
-        name = self._session()
-        return Operation("renew_session", name, lambda store: store.renew_session(name))
+        name, counts = self._session(), self._counts()
+        return Operation(
+            "renew_session", (name, counts), lambda store: store.renew_session(name, counts=counts)
+        )
+
+    def _counts(self) -> list[Counter]:
+        labels = [{"agent": "ant"}, {"kind": "once", "agent": "bee"}, {}]
+        made = [
+            Counter(name, self._rng.choice(labels), self._rng.randint(0, 9))
+            for name in ("actions", "tokens", "tokens")
+        ]
+        bad = Counter("x\n" if self._maybe(0.5) else "x", {}, -1)
+        return [*self._rng.sample(made, self._rng.randint(0, 3)), *([bad] if self._maybe(0.03) else [])]
 
     def end(self) -> Operation:
         names = None if self._maybe(0.4) else [self._session() for _ in range(self._rng.randint(0, 2))]
         cause = self._rng.choice(list(Cause))
         seen = {name: self._evidence() for name in names or () if self._maybe(0.5)}
+        done = {name: self._counts() for name in names or () if self._maybe(0.3)}
         return Operation(
             "end_sessions",
-            (names, cause, seen),
-            lambda store: store.end_sessions(names, cause, evidence=seen),
+            (names, cause, seen, done),
+            lambda store: store.end_sessions(names, cause, evidence=seen, counts=done),
         )
 
     def _evidence(self) -> Evidence:
@@ -174,8 +200,38 @@ class Chooser:
 
     def log(self) -> Operation:
         names = [self._name(RUNS, 0.05) for _ in range(self._rng.randint(0, 2))]
-        new = [NewEntry(kind=Happening.TAKEN, run=name, session="s0", body=b"{}") for name in names]
+        kind = self._rng.choice([Happening.TAKEN, Happening.RECOVERED, Happening.LEFT])
+        body = self._rng.choice([b"{}", msgspec.json.encode(self._recovery())])
+        new = [NewEntry(kind=kind, run=name, session="s0", body=body) for name in names]
         return Operation("append_log", new, lambda store: store.append_log(new))
+
+    def _recovery(self) -> Recovery:
+        rng = self._rng
+        return Recovery(
+            left_by="s0",
+            cause=rng.choice([None, *Cause]),
+            died_ms=rng.randint(0, 9),
+            renewed_ms=0,
+            taken_ms=9,
+            progress_ms=rng.choice([None, rng.randint(9, 400_000)]),
+            deaths=1,
+            records=3,
+            replayed=rng.randint(0, 3),
+            decisions=rng.randint(0, 1),
+            tokens=rng.randint(0, 99),
+            redone=("a#0",),
+            verified=Verified(
+                records=3,
+                outcomes=1,
+                resources=0,
+                keys=0,
+                faults=("key 'a': no",) if self._maybe(0.2) else (),
+            ),
+            agent=rng.choice(["", *AGENTS]),
+            outcome=rng.choice(["", "escalated"]),
+            saved_ms=rng.randint(0, 9),
+            redone_kinds={"once": 1} if self._maybe(0.5) else {},
+        )
 
     def read_log(self) -> Operation:
         run, before = self._rng.choice([None, *RUNS]), self._rng.choice([None, 3])
@@ -267,6 +323,8 @@ class Chooser:
             step_kind=rng.choice([None, *StepKind]),
             took_ms=rng.choice([None, 0, 7]),
             tally=self._tally(),
+            requires=self._requires(),
+            accounts=[self._account_op() for _ in range(rng.choice([0, 0, 0, 1, 1, 2]))],
         )
         made = replace(made, effect_length=rng.randint(0, run.length + 1))
         return self._spoiled(made) if self._maybe(0.06) else made
@@ -283,6 +341,32 @@ class Chooser:
             return [self._rng.randint(1, 3) for _ in range(2)]
         waiting = [signal.number for signal in self._oracle.load_journal(run.id).signals]
         return self._rng.sample(waiting, self._rng.randint(0, len(waiting)))
+
+    def _requires(self) -> list[Requirement]:
+        """Require what is so, mostly."""
+        if self._maybe(0.7):
+            return []
+        known = {one.name: one.version for one in self._oracle.read_documents()}
+        names = [self._name([HALTS, HALTS, "a/b", *ACCOUNTS[:1]], 0.02) for _ in range(1 + self._maybe(0.2))]
+        return [
+            Requirement(
+                name, known.get(name, 0) if self._maybe(0.8) else self._rng.choice([-1, 0, 1, 1, 2, 3])
+            )
+            for name in names
+        ]
+
+    def _account_op(self) -> AccountOp:
+        name = self._name([*ACCOUNTS, *ACCOUNTS, "a", HALTS if self._maybe(0.1) else "b"], 0.02)
+        if self._maybe(0.5):
+            limits = {meter: self._rng.randint(0, 30) for meter in METERS if self._maybe(0.6)}
+            return Reserve(name, self._amounts(), limits)
+        return Settle(name, self._amounts(), self._amounts())
+
+    def _amounts(self) -> dict[str, int]:
+        return {
+            self._name(METERS, 0.01): -1 if self._maybe(0.01) else self._rng.randint(0, 9)
+            for _ in range(self._rng.choice([0, 1, 1, 2]))
+        }
 
     def _spoiled(self, made: Commit) -> Commit:
         if not made.records or self._maybe(0.3):
@@ -370,7 +454,10 @@ class Chooser:
     def control(self) -> Operation:
         run = self._rng.choice([*RUNS, *RUNS, *RUNS, "nobody"])
         asked = self._rng.choice(
-            [Control.CANCEL, Control.PAUSE, Control.RESUME, Control.RESUME, Control.RESUME, Control.RETRY]
+            [
+                *(Control.CANCEL, Control.PAUSE, Control.RESUME, Control.RESUME, Control.RESUME),
+                *(Control.RETRY, Control.WAKE),
+            ]
         )
         stuck = [row for row in self._all_runs() if row.state in (State.FAILED, State.ESCALATED)]
         if stuck and self._maybe(0.4):
@@ -417,8 +504,126 @@ class Chooser:
     def stats(self) -> Operation:
         return Operation("stats", None, lambda store: replace(store.stats(), disk_bytes=0))
 
+    def gauges(self) -> Operation:
+        return Operation("gauges", None, lambda store: replace(store.gauges(), used={}))
+
     def verify(self) -> Operation:
         return Operation("verify", None, lambda store: store.verify())
+
+    def changes(self) -> Operation:
+        return Operation(
+            "changed_runs",
+            None,
+            # Stamps and order are each store's own.
+            lambda store: sorted(
+                (one.id, one.length, one.head, one.created_ms, one.is_final)
+                for one in store.changed_runs(limit=1000).runs
+            ),
+        )
+
+    def all_keys(self) -> Operation:
+        return Operation(
+            "list_keys",
+            None,
+            lambda store: sorted(store.list_keys(limit=1000).keys, key=lambda key: key.key),
+        )
+
+    def verify_part(self) -> Operation:
+        limit = self._rng.choice([1, 2, 9])
+        return Operation("verify_part", limit, lambda store: walked(store, limit)[0])
+
+    def documents(self) -> Operation:
+        prefix, after = self._rng.choice(["", "a", "a/"]), self._rng.choice(["", "", "a/b"])
+        limit = self._rng.choice([0, 1, 9])
+        return Operation(
+            "read_documents",
+            (prefix, after, limit),
+            lambda store: store.read_documents(prefix, after=after, limit=limit),
+        )
+
+    def document(self) -> Operation:
+        name = self._name(["a", "a/b", "a/ä", "b", HALTS, *ACCOUNTS], 0.05)
+        bodies = [
+            b"1",
+            b"{}",
+            None,
+            b"no" if self._maybe(0.1) else b"[1]",
+            b'{"limits": {"usd": 7}, "by": "ada"}',
+        ]
+        body = self._rng.choice(bodies)
+        known = next((one.version for one in self._oracle.read_documents() if one.name == name), 0)
+        version = known if self._maybe(0.7) else self._rng.randint(-1, 3)
+        counts = self._counts()
+        return Operation(
+            "write_document",
+            (name, body, version, counts),
+            lambda store: store.write_document(name, body, version=version, counts=counts),
+        )
+
+    def counters(self) -> Operation:
+        return Operation("read_counters", None, lambda store: store.read_counters())
+
+    def run_counts(self) -> Operation:
+        return Operation("count_runs", None, lambda store: store.count_runs())
+
+    def export(self) -> Operation:
+        name = self._name([*RUNS, "nobody"])
+        with suppress(NineLivesError):
+            self._capsules.append(self._oracle.export_run(name))
+        return Operation("export_run", name, lambda store: store.export_run(name))
+
+    def import_runs(self) -> Operation:
+        """Import runs of another store, or that were exported before, and have gone on since."""
+        if self._maybe(0.7):
+            self._capsules.append(self._foreign())
+        if not self._capsules:
+            return self.export()
+        given = {one.run.id: one for one in self._capsules[-self._rng.randint(1, 3) :]}
+        made = [self._changed(one) if self._maybe(0.1) else one for one in given.values()]
+        how = {"hold": self._maybe(0.7), "move": f"m{self._rng.randint(0, 3)}" if self._maybe(0.3) else ""}
+        return Operation("import_runs", (made, how), lambda store: store.import_runs(made, **how))  # type: ignore[arg-type]
+
+    def depart(self) -> Operation:
+        names = self._rng.sample(RUNS, self._rng.randint(1, 2))
+        if self._maybe(0.8):
+            live = [row for row in self._all_runs() if not row.state.is_final]
+            stuck = [
+                row for row in live if row.state is State.ESCALATED or self._oracle.export_run(row.id).keys
+            ]
+            names = [self._rng.choice(stuck or live).id] if live else names
+        move = Move(id=f"m{self._rng.randint(0, 9)}", to="other", url="sqlite:///other.db")
+        return Operation("depart_runs", (names, move), lambda store: store.depart_runs(names, move))
+
+    def settle_move(self) -> Operation:
+        begun = [one.name.removeprefix(OUT) for one in self._oracle.read_documents(OUT)]
+        name, arrived = self._rng.choice([*begun, *begun, *begun, "none"]), self._maybe(0.4)
+        return Operation(
+            "settle_move", (name, arrived), lambda store: store.settle_move(name, arrived=arrived)
+        )
+
+    def _foreign(self) -> Capsule:
+        """Return a run of another store, which uses the same keys."""
+        store, name = MemoryStore(self._clock), f"f{self._rng.randint(0, 9)}"
+        store.create_runs([new_run(name, agent="ant")])
+        store.register_session(new_session("s0"))
+        (run,) = store.claim_runs("s0", 1, {"ant": 1}).runs
+        key = self._rng.choice(KEYS)
+        ops: list[KeyOp] = [reserve(key, resumable=self._maybe(0.5))]
+        ops += [SettleKey(key, b"v")] if self._maybe(0.5) else []
+        store.commit([append(run, b"x", keys=ops)])
+        return store.export_run(name)
+
+    def _changed(self, capsule: Capsule) -> Capsule:
+        run = capsule.run
+        return self._rng.choice(
+            [
+                replace(capsule, run=replace(run, length=run.length + 1)),
+                replace(capsule, run=replace(run, id="other")),
+                replace(capsule, run=replace(run, fingerprint=b"h")),
+                replace(capsule, last_signal=capsule.last_signal + 1),
+                replace(capsule, records=capsule.records[:-1]),
+            ]
+        )
 
     def migrate(self) -> Operation:
         return Operation("migrate", None, lambda store: len(set(store.migrate())))
@@ -426,10 +631,14 @@ class Chooser:
     def prune(self) -> Operation:
         now = self._clock.now_ms()
         ended, forget = now - self._rng.choice([-1, -1, 10, 30]), self._rng.choice([0, 0, now - 15])
+        agents = {"ant": now - self._rng.choice([-1, 20, 40])} if self._maybe(0.3) else None
+        log = self._rng.choice([0, now - self._rng.randint(0, 60)])
         return Operation(
             "prune",
-            (ended - now, forget),
-            lambda store: store.prune(ended_before_ms=ended, forget_before_ms=forget),
+            (ended - now, forget, log, agents),
+            lambda store: store.prune(
+                ended_before_ms=ended, forget_before_ms=forget, log_before_ms=log, agents=agents
+            ),
         )
 
     def tick(self) -> Operation:
@@ -450,7 +659,7 @@ _TABLE: list[tuple[Callable[[Chooser], Operation], int]] = [
     (Chooser.log, 1),
     (Chooser.read_log, 1),
     (Chooser.claim, 14),
-    (Chooser.commit, 28),
+    (Chooser.commit, 36),
     (Chooser.journal, 3),
     (Chooser.salvage, 1),
     (Chooser.keys, 1),
@@ -463,9 +672,21 @@ _TABLE: list[tuple[Callable[[Chooser], Operation], int]] = [
     (Chooser.get, 1),
     (Chooser.wait, 1),
     (Chooser.stats, 1),
+    (Chooser.gauges, 3),
     (Chooser.verify, 1),
+    (Chooser.verify_part, 1),
     (Chooser.migrate, 1),
-    (Chooser.prune, 3),
+    (Chooser.documents, 1),
+    (Chooser.changes, 1),
+    (Chooser.all_keys, 1),
+    (Chooser.document, 4),
+    (Chooser.counters, 2),
+    (Chooser.run_counts, 1),
+    (Chooser.export, 1),
+    (Chooser.import_runs, 2),
+    (Chooser.depart, 1),
+    (Chooser.settle_move, 3),
+    (Chooser.prune, 5),
     (Chooser.tick, 8),
 ]
 _CHOICES = [choice for choice, _ in _TABLE]

@@ -158,6 +158,7 @@ def _all_calls(store: AnyStore) -> list[Callable[[], object]]:
         lambda: store.get_blobs([b"\1" * 16]),
         lambda: store.wait_for_work(0),
         store.stats,
+        store.gauges,
         store.verify,
         lambda: store.prune(ended_before_ms=0),
     ]

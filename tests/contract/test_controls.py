@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ninelives.core.errors import RunFinished, UnknownRun
+from ninelives.core.model.capsule import Move
 from ninelives.core.model.commit import End, Escalate, Park
 from ninelives.core.model.run import Control, RunRow, State
 from ninelives.core.model.session import Cause
@@ -24,6 +25,8 @@ def in_state(bench: Bench, state: State) -> RunRow:
         return bench.write(run, b"x", change=Park(None, "waits", 0))
     if state is State.ESCALATED:
         return bench.write(run, b"x", opens=[new_item()], change=Escalate("doubt", 0))
+    if state is State.MOVED:
+        return bench.store.depart_runs(["r1"], Move(id="m1", to="other", url="there"))[0]
     return bench.write(run, b"x", change=End(state))
 
 
@@ -45,7 +48,7 @@ def test_asking_again_changes_nothing_more(bench: Bench, state: State, control: 
     try:
         first = bench.store.control_run("r1", control)
     except RunFinished:
-        assert state in FINAL
+        assert state in (*FINAL, State.MOVED)
         return
     assert first == bench.row("r1")
     before = bench.snapshot()

@@ -42,7 +42,7 @@ def test_entries_are_read_newest_first_of_all_or_of_one_run(bench: Bench) -> Non
 def test_the_end_of_a_session_with_runs_is_told_with_each_run_it_left(bench: Bench) -> None:
     bench.session(host="box", pid=42, code="v1", lease_ms=9_000)
     bench.store.create_runs([new_run("a"), new_run("b")])
-    bench.store.claim_runs("s1", 9, AGENTS)
+    first, _ = bench.store.claim_runs("s1", 9, AGENTS).runs
     seen = Evidence(is_gone=True, signal=9)
     bench.store.end_sessions(["s1"], Cause.DIED, evidence={"s1": seen})
     ended, *left = reversed(bench.store.read_log())
@@ -55,7 +55,15 @@ def test_the_end_of_a_session_with_runs_is_told_with_each_run_it_left(bench: Ben
         (Happening.LEFT, "b", "s1"),
     ]
     assert msgspec.json.decode(left[0].body, type=Left) == Left(
-        cause=Cause.DIED, epoch=1, records=1, deaths=1, solo_deaths=0, was_solo=False
+        cause=Cause.DIED,
+        epoch=1,
+        records=1,
+        deaths=1,
+        solo_deaths=0,
+        was_solo=False,
+        agent=new_run("a").agent,
+        renewed_ms=bench.clock.now_ms(),
+        head=first.head.hex(),
     )
 
 

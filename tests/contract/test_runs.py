@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ninelives.core.errors import IdConflict
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import End
@@ -165,6 +167,35 @@ def test_all_given_conditions_hold(bench: Bench) -> None:
     assert ids(bench, labels={"tier": "x"}) == []
     assert ids(bench, labels={"team": "x"}, states=(State.PENDING,), after=3) == ["b"]
     assert ids(bench, labels={"team": "x"}, limit=1) == ["b"]
+
+
+ENDS: tuple[tuple[str, Literal[State.COMPLETED, State.FAILED]], ...] = (
+    ("a", State.FAILED),
+    ("b", State.COMPLETED),
+    ("c", State.FAILED),
+)
+
+
+def test_runs_that_ended_since_a_moment_are_listed_newest_first(bench: Bench) -> None:
+    moments = []
+    for name, state in ENDS:
+        row = bench.running(name, labels={"team": "x"})
+        bench.clock.advance(10)
+        moments.append(bench.clock.now_ms())
+        bench.write(row, change=End(state))
+    bench.create("d")
+    ended = (State.COMPLETED, State.FAILED, State.CANCELLED)
+    assert ids(bench, states=ended, changed_since_ms=moments[0]) == ["c", "b", "a"]
+    assert ids(bench, states=ended, changed_since_ms=moments[0] + 1) == ["c", "b"]
+    assert ids(bench, states=(State.FAILED,), changed_since_ms=moments[0]) == ["c", "a"]
+    assert ids(bench, states=(State.FAILED,), changed_since_ms=moments[0], limit=1) == ["c"]
+    assert ids(bench, states=(State.FAILED,), changed_since_ms=moments[0], after=3) == ["a"]
+    assert ids(bench, states=ended, changed_since_ms=moments[2], labels={"team": "x"}) == ["c"]
+    assert ids(bench, changed_since_ms=moments[2]) == ["d", "c"]
+    assert ids(bench, states=ended, changed_since_ms=moments[2] + 1) == []
+    bench.clock.advance(10)
+    bench.store.prune(ended_before_ms=bench.clock.now_ms())
+    assert ids(bench, states=ended, changed_since_ms=moments[1]) == ["c", "b"]
 
 
 def test_filter_values_are_values_and_never_patterns_or_code(bench: Bench) -> None:

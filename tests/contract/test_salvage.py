@@ -12,7 +12,7 @@ from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause
 from tests.contract.benches import Bench
-from tests.contract.makers import append, new_item, reserve
+from tests.contract.makers import append, damage_in, new_item, reserve
 
 
 def written(bench: Bench, count: int = 4, *, effect_length: int = 0, kind: Kind = Kind.RESULT) -> RunRow:
@@ -48,7 +48,7 @@ def test_a_damaged_tail_is_given_up_and_said(bench: Bench, at: int) -> None:
     said = read_salvaged(journal.records[-1])
     assert (said.first, said.length) == (at, 5)
     assert f"record{'s' if at < 4 else ''} {at}" in str(said)
-    assert bench.store.verify() == []
+    assert damage_in(bench.store) == []
     assert bench.store.salvage("r1", run.epoch) == bench.row("r1")
     # The owner goes on from there, and nobody else from where it was.
     assert bench.store.commit([append(run, b"old")])[0].outcome is Outcome.FENCED

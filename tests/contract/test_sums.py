@@ -11,7 +11,7 @@ from ninelives.core.model.commit import End, Park
 from ninelives.core.model.run import Kind, RunQuery, State, StepKind
 from ninelives.core.model.totals import Tally, tally_of
 from tests.contract.benches import Bench
-from tests.contract.makers import append
+from tests.contract.makers import append, damage_in
 
 SUMS = Tally(3, 120, 30, '{"step":1,"of":2,"note":"ä"}', "Transient: slow", '{"step":"ask#0"}')
 
@@ -36,7 +36,7 @@ def test_many_records_in_one_commit_each_say_their_own(bench: Bench) -> None:
     made = replace(append(run, b"1", b"2", step_kind=StepKind.READ, took_ms=0), records=(one, two))
     bench.store.commit([made])
     assert bench.store.load_journal("r1").records[1:] == (one, two)
-    assert bench.store.verify() == []
+    assert damage_in(bench.store) == []
 
 
 @pytest.mark.parametrize("change", [None, End(State.COMPLETED), End(State.FAILED), Park(None, "a signal", 0)])
@@ -78,7 +78,7 @@ def test_bodies_of_any_size_come_back_as_they_were(bench: Bench, size: int) -> N
     records = bench.store.load_journal("r1").records[1:]
     assert [record.body for record in records] == bodies
     assert bench.store.stats().records == 13
-    assert bench.store.verify() == []
+    assert damage_in(bench.store) == []
     bench.write(run, b"over", change=End(State.COMPLETED))
     pruned = bench.store.prune(ended_before_ms=bench.clock.now_ms() + 1)
     assert (pruned.records, bench.store.stats().records, bench.store.stats().record_bytes) == (14, 0, 0)
@@ -109,4 +109,4 @@ def test_a_forgotten_run_is_not_found_by_its_label(bench: Bench) -> None:
     later = bench.clock.now_ms() + 1
     assert bench.store.prune(ended_before_ms=later, forget_before_ms=later).runs == 1
     assert [one.id for one in bench.store.list_runs(RunQuery(labels={"team": "x"}))] == ["stays"]
-    assert bench.store.verify() == []
+    assert damage_in(bench.store) == []

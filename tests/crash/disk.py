@@ -20,7 +20,7 @@ from ninelives.core.model.commit import Outcome
 from ninelives.core.model.run import Kind, NewRun
 from ninelives.core.model.session import NewSession
 from ninelives.engine.commit.committer import Committer, end_process
-from ninelives.engine.commit.ticket import NOTHING, Tail
+from ninelives.engine.commit.ticket import NO_EXTRAS, Tail
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.sqlite import SqliteStore
 from tests.crash import judge, mutants, processes
@@ -59,7 +59,7 @@ class Writer:
         verdict = self.committer.commit(self.tail, drafts)
         if verdict.outcome is not Outcome.COMMITTED:
             raise AssertionError(verdict)
-        acknowledge(self.ledger, self.tail, drafts, NOTHING)
+        acknowledge(self.ledger, self.tail, drafts, NO_EXTRAS)
 
     def _paused(self, error: StoreUnavailable | None) -> None:
         self.ledger.write(Fact.REFUSED, name=PAUSED if error else RESUMED)

@@ -15,7 +15,7 @@ from ninelives.core.model.key import ReserveKey, SettleKey
 from ninelives.core.model.run import Kind, NewRun, RunRow
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.commit.committer import Committer
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, Tail
 from ninelives.stores.clock import SystemClock
 from tests.crash import mutants, processes
 from tests.crash.ledger import Fact, Ledger
@@ -49,7 +49,7 @@ class Duellist:
         self.ledger.write(Fact.CLAIMED, run.id, self.name, epoch=run.epoch)
         return Tail(run)
 
-    def commit(self, tail: Tail, drafts: list[Draft], extras: Extras = NOTHING) -> Outcome:
+    def commit(self, tail: Tail, drafts: list[Draft], extras: Extras = NO_EXTRAS) -> Outcome:
         """Commit and acknowledge."""
         verdict = self.committer.commit(tail, drafts, extras)
         if verdict.outcome is Outcome.COMMITTED:
@@ -70,7 +70,7 @@ def zombie(home: str, *, mutant: str = "", parks: bool = False) -> None:
         me.commit(tail, [(Kind.RESULT, "first", b"1")])
         os.write(ready_writer, b"r")
         processes.read_byte(gate_reader)
-        change = Extras(change=Park(None, "", 0)) if parks else NOTHING
+        change = Extras(change=Park(None, "", 0)) if parks else NO_EXTRAS
         me.commit(tail, [(Kind.RESULT, "late", b"2")], change)
 
     pid = processes.fork(owner)

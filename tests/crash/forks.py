@@ -44,6 +44,7 @@ def misuse(home: str) -> list[str]:
             lambda: store.get_blobs([b"x" * 16]),
             lambda: store.wait_for_work(0),
             store.stats,
+            store.gauges,
             store.verify,
             lambda: store.prune(ended_before_ms=0),
         ]

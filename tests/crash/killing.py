@@ -73,10 +73,11 @@ class KillingStore:
                 number = len(self.calls)
             self._pass("before", name, number)
             self._note(f"inside {name}")
-            answer = method(*args, **kwargs)
-            self._note(f"after {name}")
-            self._pass("after", name, number)
-            return answer
+            try:
+                return method(*args, **kwargs)
+            finally:  # a call that was refused is over, too
+                self._note(f"after {name}")
+                self._pass("after", name, number)
 
         return call
 

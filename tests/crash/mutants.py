@@ -23,7 +23,15 @@ from ninelives.core.model.run import RunRow
 from ninelives.core.rules import dedup, run_rules
 from ninelives.core.values import blobs
 from ninelives.engine.commit.committer import Committer
-from ninelives.engine.commit.ticket import NOTHING, Draft, Tail, Ticket, deliver, sealed, sealed_single
+from ninelives.engine.commit.ticket import (
+    NO_EXTRAS,
+    Draft,
+    Tail,
+    Ticket,
+    commit_of,
+    commit_of_single,
+    deliver,
+)
 from ninelives.stores.postgres.server import pool
 from ninelives.stores.postgres.server import queries as served_sql
 from ninelives.stores.sqlite import checks, commits, journals, queries, transaction
@@ -88,8 +96,8 @@ def ack_first() -> None:
     original = Committer._write
 
     def write(self: Committer, groups: list[list[Ticket]]) -> None:
-        plain = [group for group in groups if all(ticket.extras is NOTHING for ticket in group)]
-        commits = [sealed(group) for group in plain]
+        plain = [group for group in groups if all(ticket.extras is NO_EXTRAS for ticket in group)]
+        commits = [commit_of(group) for group in plain]
         for group, commit in zip(plain, commits, strict=True):
             group[0].tail.move(commit, Outcome.COMMITTED)
             for ticket in group:
@@ -111,7 +119,7 @@ def alone_first() -> None:
     late: list[Commit] = []
 
     def append_alone(self: Committer, tail: Tail, draft: Draft) -> Verdict | None:
-        commit = sealed_single(tail, draft, self._clock.now_ms())
+        commit = commit_of_single(tail, draft, self._clock.now_ms())
         if commit is None:
             return None
         flush(self)

@@ -19,7 +19,7 @@ from ninelives.core.model.commit import Change, End, Escalate, Outcome, Park, Ve
 from ninelives.core.model.inbox import ItemKind, ItemState, NewItem
 from ninelives.core.model.key import DoubtKey, KeyState, ReleaseKey, ReserveKey, SettleKey, WaitKey
 from ninelives.core.model.run import Journal, Kind, State
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras
 
 OUTCOMES = frozenset({Kind.RESULT, Kind.SIGNAL, Kind.ANSWER, Kind.TURN, Kind.SUPERSEDED})
 
@@ -78,7 +78,7 @@ class World(Protocol):
 
     seed: int
 
-    def commit(self, drafts: list[Draft], extras: Extras = NOTHING) -> Verdict:
+    def commit(self, drafts: list[Draft], extras: Extras = NO_EXTRAS) -> Verdict:
         """Commit for this run."""
 
     def touch(self, step: str, key: str = "") -> None:
@@ -225,14 +225,14 @@ class Walk:
             self._world.touch(step.name, step.key)
 
     def _settle(self, step: Step, *keys: SettleKey) -> bool:
-        extras = Extras(keys=keys) if keys else NOTHING
+        extras = Extras(keys=keys) if keys else NO_EXTRAS
         return self._went([(Kind.RESULT, step.name, self._body(step, shared=bool(keys)))], extras)
 
     def _body(self, step: Step, *, shared: bool = False) -> bytes:
         what = f"{step.key}" if shared else f"{self._run}/{step.name}"
         return body_of(self._world.seed, what, 120 if shared else step.size)
 
-    def _went(self, drafts: list[Draft], extras: Extras = NOTHING) -> bool:
+    def _went(self, drafts: list[Draft], extras: Extras = NO_EXTRAS) -> bool:
         return self._world.commit(drafts, extras).outcome is Outcome.COMMITTED
 
     def _leave(self, change: Change, drafts: list[Draft] | None = None) -> bool:

@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ninelives.core.errors import RunFinished, StaleAnswer, UsageError
+from ninelives.core.model.capsule import Move
 from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.counter import Counter
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.key import KeyState, SettleKey
 from ninelives.core.model.log_entry import Happening, NewEntry
 from ninelives.core.model.run import Control, NewRun, RunQuery, RunRow, State
 from ninelives.core.model.session import Cause, NewSession
 from ninelives.engine.commit.committer import Committer
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, Tail, Ticket
 from ninelives.stores.clock import SystemClock
 from tests.crash import forkserver, mutants, phases
 from tests.crash.killing import KillingStore, KillPoint, Mark
@@ -96,12 +98,12 @@ class Desk:
                 life.ledger.write(Fact.FOUND, run.id, record.step)
         self.walk = Walk(self, journal, script_of(life.seed, int(run.id.partition("-")[2])))
 
-    def commit(self, drafts: list[Draft], extras: Extras = NOTHING) -> Verdict:
+    def commit(self, drafts: list[Draft], extras: Extras = NO_EXTRAS) -> Verdict:
         """Commit in the mode of this life, and acknowledge."""
         life, tail = self._life, self._tail
         life.ledger.write(Fact.ABOUT, tail.run, "commit", seq=tail.length)
         if life.mode == "inline":
-            is_alone = len(drafts) == 1 and extras is NOTHING
+            is_alone = len(drafts) == 1 and extras is NO_EXTRAS
             appended = life.committer.append(tail, drafts[0]) if is_alone else None
             verdict = appended or life.committer.commit(tail, drafts, extras)
             if verdict.outcome is Outcome.COMMITTED:
@@ -154,7 +156,7 @@ class Life:
             if time.monotonic() > until:
                 raise AssertionError(self._still())
             store.end_sessions(None, Cause.DIED)  # a server may take a moment to see a death
-            store.renew_session(self.session)
+            store.renew_session(self.session, counts=[Counter("actions", {"agent": "a"}, 1)])
             for solo in (False, True):
                 self._advance(store.claim_runs(self.session, 8, {AGENT: 8}, solo=solo).runs)
             self._be_outside()
@@ -248,9 +250,29 @@ class Life:
         store.read_news(dict.fromkeys(run_ids(self.runs), -1))
         store.wait_for_output(0.0)
         store.stats()
+        store.gauges()
+        store.changed_runs()
+        store.list_keys()
+        store.import_keys([])
         store.read_keys(all_keys(self.seed, self.runs))
         store.get_blobs(store.put_blobs([body_of(self.seed, "input", 90_000)]))
-        store.prune(ended_before_ms=0)
+        store.prune(ended_before_ms=0, log_before_ms=store.now_ms() - 1, agents={"nobody": 1})
+        capsule = store.export_run(run_ids(self.runs)[0])
+        if store.import_runs([capsule])[0].is_new:
+            raise AssertionError("a run was imported into the store that has it")
+        with suppress(RunFinished):
+            store.depart_runs([run_ids(self.runs)[0]], Move(id=self.session, to="nowhere", url="nowhere"))
+        with suppress(UsageError):
+            store.settle_move(self.session, arrived=False)
+        known = store.read_documents(self.session)
+        done = [Counter("documents", {}, 1)]
+        store.write_document(self.session, b"1", version=known[0].version if known else 0, counts=done)
+        written = [one.value for one in store.read_counters() if one.name == "documents"]
+        versions = sum(one.version for one in store.read_documents())
+        if sum(written) != versions:
+            raise AssertionError(f"{written} writes of documents are counted, and {versions} were made")
+        store.count_runs()
+        store.verify_part()
         faults = store.verify()
         if faults:
             raise AssertionError(f"the store does not verify: {faults}")

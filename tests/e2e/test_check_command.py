@@ -235,11 +235,11 @@ def test_check_refuses_runs_whose_agent_the_code_does_not_declare_unless_other_w
     done = check(home)
     assert done.returncode == 1, done.stderr
     assert 'keep its name: @nl.agent(name="removed")' in done.stderr
-    assert "9 unfinished runs fit this code, 1 do not" in done.stderr
+    assert "9 unfinished runs fit this code, 1 does not" in done.stderr
 
     allowed = check(home, "--other-agents")
     assert allowed.returncode == 0, allowed.stderr
-    assert "1 runs of agent 'removed', which this code does not declare" in allowed.stderr
+    assert "1 run of agent 'removed', which this code does not declare" in allowed.stderr
 
 
 MANY = """
@@ -328,6 +328,7 @@ def test_code_that_cannot_be_loaded_is_a_wrong_call(home: Path) -> None:
     done = check(home)
     assert done.returncode == 2
     assert "refused" in done.stderr
+    assert done.stderr.startswith("ninelives: UsageError: ")
 
 
 def test_code_that_leaves_the_process_with_exit_code_0_is_not_taken_for_code_that_fits(home: Path) -> None:

@@ -15,6 +15,7 @@ import yaml
 from typer.main import get_command
 
 from ninelives.cli.app import app
+from ninelives.ops.notify.config import read_settings
 from ninelives.supervisor.protocol import EXIT_USAGE
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +101,22 @@ def test_the_manifest_calls_the_command_as_it_is() -> None:
         parse(container["args"])
         assert [one["name"] for one in container["env"]] == ["NINELIVES_STORE"]
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_what_runs_beside_the_workers_is_called_as_it_is() -> None:
+    drop_in = (DEPLOY / "systemd/operate.conf").read_text(encoding="utf-8")
+    empty, start = re.findall(r"^ExecStart=(.*)$", drop_in, re.MULTILINE)
+    assert empty == ""  # else systemd would start both
+    parse(start.split()[1:])
+    assert {"--metrics-port", "--audit-every", "--keep", "--notify"} <= set(start.split())
+    (deployment,) = documents("kubernetes/operate.yaml")
+    pod = deployment["spec"]["template"]
+    assert deployment["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    for container in pod["spec"]["containers"]:
+        parse(container["args"])
+    assert [one["name"] for one in pod["spec"]["containers"]] == ["metrics", "audit", "retain", "notify"]
+    given = {"NOTIFY_SECRET": "x", "NOTIFY_SLACK_URL": "https://hooks.slack.com/services/x"}
+    assert len(read_settings(DEPLOY / "notify.toml", given).channels) == 2
 
 
 @pytest.mark.skipif(shutil.which("kubernetes-validate") is None, reason="kubernetes-validate is not here")

@@ -18,6 +18,8 @@ TOP = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TESTING = "docs/testing.md"  # its blocks are tests, and are run as such
+RUNBOOK = "docs/runbook.md"  # its blocks are run by tests/metrics, on a store where all of it has happened
+ADOPTION = "docs/adoption.md"  # its blocks are run one after the other, as a reader runs them
 LANGUAGES = {"python", "sh", "console", "mermaid", ""}
 
 
@@ -108,10 +110,35 @@ def test_the_ground_journal_goes_on_after_kill_9(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize(("page", "content"), blocks("sh"))
-def test_shell_block_runs(page: str, content: str, tmp_path: Path) -> None:
-    for store in ("runs.db", "chat/runs.db"):
-        SqliteStore(tmp_path / store).close()
+WITH_SHELL = sorted({page for page, _ in blocks("sh")} - {RUNBOOK, ADOPTION})
+
+
+@pytest.mark.parametrize("page", WITH_SHELL)
+def test_the_blocks_of_a_page_run_one_after_the_other_from_an_empty_directory_on(
+    page: str, tmp_path: Path
+) -> None:
+    for language, content in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        if language == "sh":
+            shell(content, page, tmp_path)
+        elif language == "python":
+            ran = subprocess.run(
+                [sys.executable, "-c", content], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                check=False,
+            )  # fmt: skip
+            assert ran.returncode == 0, f"{page}: {ran.stderr}"
+
+
+def test_the_stages_of_the_adoption_end_as_they_say_from_an_empty_directory_on(tmp_path: Path) -> None:
+    stages = [content for page, content in blocks("sh") if page == ADOPTION]
+    assert len(stages) == 3
+    for content in stages:
+        shell(content, ADOPTION, tmp_path)
+
+
+def shell(content: str, page: str, home: Path) -> None:
+    """Run a block."""
+    if "examples/" in content and not (home / "examples").exists():
+        (home / "examples").symlink_to(ROOT / "examples")
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     lines = []
     for line in content.splitlines():
@@ -122,8 +149,8 @@ def test_shell_block_runs(page: str, content: str, tmp_path: Path) -> None:
             lines.append(line)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run(
-        ["sh", "-ec", "\n".join(lines)], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True,
-        text=True, timeout=60, check=False,
+        ["sh", "-ec", "\n".join(lines)], cwd=home, env={**os.environ, "PATH": path}, capture_output=True,
+        text=True, timeout=180, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, f"{page}: {ran.stderr}"
 
@@ -132,3 +159,9 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_every_manual_is_in_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    missing = [page.name for page in (ROOT / "docs").glob("*.md") if f"]({page.name})" not in index]
+    assert missing == ["README.md"]

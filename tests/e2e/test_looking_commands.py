@@ -22,9 +22,10 @@ from ninelives.core.model.commit import Commit, End, Park
 from ninelives.core.model.inbox import ItemKind, NewItem
 from ninelives.core.model.log_entry import Happening, NewEntry
 from ninelives.core.model.run import Control, Kind, NewRun, State, StepKind
-from ninelives.core.model.session import Cause, Evidence, NewSession
-from ninelives.core.model.totals import NO_FACTS, added, tally_of
-from ninelives.ops import doctor
+from ninelives.core.model.session import HUNG, Cause, Evidence, NewSession
+from ninelives.core.model.totals import NO_FACTS, Facts, Retrying, added, error_text, tally_of
+from ninelives.core.values.exceptions import encode_error
+from ninelives.ops import doctor, snapshot
 from ninelives.ops.doctor import (
     Level,
     judge_clock,
@@ -35,9 +36,11 @@ from ninelives.ops.doctor import (
 )
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files.paths import filesystem_of
+from ninelives.views import records_text
 from ninelives.views.escape import json_text, shown
 from ninelives.views.recoveries import last_recovery
 from tests.clocks import SteppingClock
+from tests.crash.marks import Victim
 
 NASTY = "\x1b[31mred\r\n\x9b\u202etxet"
 BODIES = (
@@ -169,6 +172,7 @@ def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     assert "interrupted: charge[0]" in shown
     assert [one["kind"] for one in every] == ["recovered", "left", "ended"]
     assert "killed by SIGKILL" in every[-1]["text"]
+    assert "its worker was killed by SIGKILL" in every[1]["text"]
     assert every[0]["facts"]["replayed"] == 5
     assert "resumed 12 ms" in last_recovery(store, "run")
     assert last_recovery(store, "other") == ""
@@ -177,6 +181,95 @@ def test_recoveries_tells_what_died_and_what_came_of_it(tmp_path: Path) -> None:
     assert (
         "5 steps replayed" in json.loads(ninelives(tmp_path, "show", "run", "--json").stdout)["last_recovery"]
     )
+    store.close()
+
+
+def test_recoveries_says_of_a_deploy_that_it_was_a_stop_and_of_a_hang_where_it_hung(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db")
+    stacks = ('File "agents.py", line 7 in wait_for_it', 'File "agents.py", line 9 in job')
+    seen = {
+        "deployed": (Cause.STOPPED, Evidence(is_gone=True, signal=9, note="killed by SIGKILL")),
+        "hung": (
+            Cause.DIED,
+            Evidence(is_gone=True, signal=9, note=f"{HUNG} for 5 s, so it was killed", log=stacks),
+        ),
+    }
+    for name, (cause, evidence) in seen.items():
+        store.create_runs([NewRun(id=name, agent=name, fingerprint=b"", body=b"{}")])
+        store.register_session(NewSession(id=f"s-{name}", host="here", pid=42))
+        store.claim_runs(f"s-{name}", 1, {name: 1})
+        store.end_sessions([f"s-{name}"], cause, evidence={f"s-{name}": evidence})
+    for words in (("deployed",), ()):
+        (ended,) = [
+            line
+            for line in ninelives(tmp_path, "recoveries", *words).stdout.splitlines()
+            if "s-deployed" in line
+        ][-1:]
+        assert "was stopped (by SIGTERM, or for new code)" in ended
+        assert "SIGKILL" not in ended
+        assert "death" not in ended
+    for command in (("recoveries", "hung"), ("recoveries",), ("show", "hung")):
+        assert "line 7 in wait_for_it" in ninelives(tmp_path, *command).stdout, command
+    hung = ninelives(tmp_path, "recoveries", "hung").stdout
+    assert "its worker hung: its event loop was blocked for 5 s" in hung
+    store.close()
+
+
+def _fail(store: SqliteStore, run: str, error: BaseException) -> None:
+    body = write_body(None, error=encode_error(error))
+    row = store.read_run(run)
+    assert row is not None
+    (record,) = chain.seal(row.length, row.head, [(Kind.END, "", store.now_ms(), body, ())], row.epoch)
+    tally = added(tally_of(row), Kind.END, "", body, Facts(error=error_text(error)))
+    parts = {"run": run, "epoch": row.epoch, "length": row.length, "head": row.head, "records": (record,)}
+    store.commit([Commit(**parts, tally=tally, change=End(State.FAILED))])  # type: ignore[arg-type]
+
+
+def test_ps_shows_what_failed_in_the_last_day_and_why(tmp_path: Path) -> None:
+    clock = SteppingClock(int(time.time() * 1000) - 2 * 86_400_000)
+    store = SqliteStore(tmp_path / "runs.db", clock=clock)
+    names = ("old", "waits", "late", "done")
+    store.create_runs([NewRun(id=name, agent="a", fingerprint=b"", body=b"{}") for name in names])
+    store.register_session(NewSession(id="s", host="here", pid=1, lease_ms=10**9))
+    store.claim_runs("s", 10, {"a": 10})
+    _fail(store, "old", ValueError("two days ago"))
+    clock.advance(2 * 86_400_000 - 3_600_000)
+    _fail(store, "late", ConnectionError("provider away"))
+    commit(store, "done", (Kind.END, "", write_body(None, value=b"1")), change=End(State.COMPLETED))
+    store.close()
+    shown = ninelives(tmp_path, "ps").stdout.splitlines()
+    assert [line.split()[0] for line in shown[1:]] == ["late", "waits"]
+    assert "ConnectionError: provider away" in shown[1]
+    found = json.loads(ninelives(tmp_path, "ps", "--json", "--limit", "1").stdout)
+    assert [(run["id"], run["error"]) for run in found] == [("late", "ConnectionError: provider away")]
+    following = json.loads(ninelives(tmp_path, "ps", "--json", "--after", str(found[0]["number"])).stdout)
+    assert [run["id"] for run in following] == ["waits"]
+
+
+def test_a_retry_is_shown_with_step_time_attempt_and_reason(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db")
+    store.create_runs([NewRun(id="run", agent="a", fingerprint=b"", body=b"{}")])
+    store.register_session(NewSession(id="s", host="here", pid=1))
+    store.claim_runs("s", 1, {"a": 1})
+    due_ms = store.now_ms() + 20_000
+    error = "RateLimitError: Error code: 429"
+    pause = json.dumps({"attempts": 1, "due_ms": due_ms, "error": error}).encode()
+    body = write_body(None, value=pause)
+    row = store.read_run("run")
+    assert row is not None
+    records = chain.seal(row.length, row.head, [(Kind.INTENT, "#think#0", 0, body, ())], row.epoch)
+    facts = Facts(StepKind.DECISION, retrying=Retrying("#think#0", 1, 58, due_ms, error))
+    tally = added(tally_of(row), Kind.INTENT, "#think#0", body, facts)
+    parts = {"run": "run", "epoch": row.epoch, "length": row.length, "head": row.head, "records": records}
+    store.commit([Commit(**parts, tally=tally, change=Park(due_ms, "to try think again", 0))])  # type: ignore[arg-type]
+    at = f"{records_text.moment(due_ms):%H:%M:%S}Z"
+    expected = f"to try think[0] again at {at}, attempt 2 of 58: {error}"
+    assert expected in ninelives(tmp_path, "ps").stdout
+    shown = ninelives(tmp_path, "show", "run").stdout
+    assert f"waits        {expected}" in shown
+    assert f"last error   {error} (in step think[0], which is retried)" in shown
+    assert f"attempt 1 failed, the next is at {at}: {error}" in shown
+    assert "due_ms" not in shown
     store.close()
 
 
@@ -211,7 +304,7 @@ def test_ps_json_keeps_its_field_names(home: Path) -> None:
         *("id", "number", "agent", "status", "paused", "cancelling", "turn", "steps", "progress"),
         *("tokens_in", "tokens_out", "retrying", "waits", "is_loaded", "is_starting", "session"),
         *("next_wake_up", "deaths", "labels", "parent"),
-        *("created", "updated", "fault"),
+        *("created", "updated", "fault", "error"),
     ]
     assert (torn["status"], torn["steps"]) == ("running", 1)
     assert torn["session"] == {"id": "dead", "host": "here", "pid": 1, "state": "dead", "agents": []} | {
@@ -253,7 +346,7 @@ def test_show_tells_where_a_run_is(home: Path) -> None:
     assert shown.returncode == 0
     facts = {line[:13].strip(): line[13:] for line in shown.stdout.splitlines() if line}
     assert facts["status"] == "running (session dead)"
-    assert facts["position"] == "step 3 of 10: sorting; 1 steps recorded in turn 0"
+    assert facts["position"] == "step 3 of 10: sorting; 1 step recorded in turn 0"
     assert facts["pending"].startswith('b/=left/charge[1](order="7"), begun ')
     assert facts["session"] == "dead (dead): the run continues when a worker takes it over"
     assert "5 records, verified, head" in facts["journal"]
@@ -361,6 +454,22 @@ def test_a_snapshot_never_overwrites_and_never_leaves_the_directory(home: Path) 
     assert not list(home.glob(".*.tmp"))
 
 
+def take_snapshot(out: str) -> None:
+    """Write a snapshot of nothing."""
+    snapshot.write({"run": {"id": "a", "length": 1}}, Path(out))
+
+
+def test_a_snapshot_that_was_killed_as_it_was_written_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    task = "tests.e2e.test_looking_commands:take_snapshot"
+    with Victim("a draft under a hidden name is left", task, path) as victim:
+        victim.dies()
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".a.json.")
+    take_snapshot(str(path))
+    assert json.loads(path.read_text(encoding="utf-8"))["run"]["id"] == "a"
+
+
 def test_doctor_proves_a_store_and_warns_of_the_dead(home: Path) -> None:
     told = ninelives(home, "doctor", "--json")
     report = json.loads(told.stdout)
@@ -394,6 +503,7 @@ def test_doctor_makes_no_store_where_there_is_none_and_is_not_green(tmp_path: Pa
     told = ninelives(tmp_path, "doctor")
     assert told.returncode == 4
     assert told.stdout.startswith("fail  open        there is no store at ")
+    assert "permissions" not in told.stdout
     assert list(tmp_path.iterdir()) == []
     elsewhere = ninelives(tmp_path, "doctor", "--json", "--store", f"sqlite:///{tmp_path}/none/runs.db")
     assert (elsewhere.returncode, json.loads(elsewhere.stdout)["status"]) == (4, "fail")
@@ -414,6 +524,14 @@ def test_doctor_warns_of_memory() -> None:
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert told.returncode == 1
     assert "it is lost with the process" in told.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 100])
+def test_looking_at_a_file_that_is_no_store_creates_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "runs.db").write_bytes(content)
+    told = ninelives(tmp_path, "status")
+    assert (told.returncode, "Corrupt" in told.stderr) == (4, True)
+    assert [one.name for one in tmp_path.iterdir()] == ["runs.db"]
 
 
 @pytest.mark.parametrize("words", [("ps",), ("show", "x"), ("snapshot", "x")])

@@ -76,6 +76,22 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def stored(home: Path) -> Path:
+    """The same directory with stores in it: a command that creates one says so."""
+    for name in (".ninelives/runs.db", "other.db"):
+        SqliteStore(home / name).close()
+    return home
+
+
+@pytest.mark.parametrize("words", [("run", "agents.py:echo", "x"), ("start", "agents.py:echo", "x")])
+def test_a_command_that_creates_a_store_says_so(home: Path, words: tuple[str, ...]) -> None:
+    store = ("--store", "sqlite:///mistyped/runs.db")
+    line = f"ninelives: created a new store: {home.resolve()}/mistyped/runs.db\n"
+    assert line in ninelives(home, *words, *store).stderr
+    assert line not in ninelives(home, *words, *store).stderr
+
+
 def environment(**more: str) -> dict[str, str]:
     """The environment of a command, without a store of our own."""
     return {name: value for name, value in os.environ.items() if name != "NINELIVES_STORE"} | more
@@ -121,11 +137,11 @@ def effects(home: Path) -> list[str]:
     return (home / "effects").read_text(encoding="utf-8").split()
 
 
-def test_run_prints_the_result_and_running_again_executes_nothing(home: Path) -> None:
+def test_run_prints_the_result_and_running_again_executes_nothing(stored: Path) -> None:
     for said in ("", "ninelives: run 'a' already completed; nothing is executed again\n"):
-        ran = ninelives(home, "run", "agents.py:echo", "hello", "--id", "a")
+        ran = ninelives(stored, "run", "agents.py:echo", "hello", "--id", "a")
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, '"HELLO"\n', said)
-    assert effects(home) == ["hello"]
+    assert effects(stored) == ["hello"]
 
 
 def test_arguments_are_json_read_by_the_annotations(home: Path) -> None:
@@ -176,35 +192,35 @@ def test_two_at_once_work_once_and_print_the_same(home: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_it_says_how_to_go_on_and_costs_no_life(home: Path, number: int, code: int) -> None:
-    with begin(home, "run", "agents.py:three", "--id", "t") as began:
+def test_stopped_it_says_how_to_go_on_and_costs_no_life(stored: Path, number: int, code: int) -> None:
+    with begin(stored, "run", "agents.py:three", "--id", "t") as began:
         began.send_signal(number)
         _, err = began.communicate(timeout=60)
     assert began.returncode == code
     assert err.startswith("ninelives: stopped; to resume: ninelives run agents.py:three --id t")
     assert "Traceback" not in err
-    store = SqliteStore(home / ".ninelives/runs.db")
+    store = SqliteStore(stored / ".ninelives/runs.db")
     run = store.read_run("t")
     assert run is not None
     assert (run.state, run.deaths, store.list_sessions()) == ("checkpointed", 0, [])
     store.close()
 
 
-def test_a_run_that_fails_says_why_and_ends_with_1(home: Path) -> None:
-    ran = ninelives(home, "run", "agents.py:broken", "way", "--id", "b")
+def test_a_run_that_fails_says_why_and_ends_with_1(stored: Path) -> None:
+    ran = ninelives(stored, "run", "agents.py:broken", "way", "--id", "b")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.splitlines() == [
         "ninelives: run 'b' failed: ValueError: no\\nway",
         "ninelives: inspect it with: ninelives show b",
         "ninelives: once the cause is fixed: ninelives retry b",
     ]
-    told = json.loads(ninelives(home, "run", "agents.py:broken", "way", "--id", "b", "--json").stdout)
+    told = json.loads(ninelives(stored, "run", "agents.py:broken", "way", "--id", "b", "--json").stdout)
     assert (told["status"], told["error"]["type"], told["resumed"]) == ("failed", "ValueError", True)
 
 
-def test_what_it_says_to_do_next_is_for_the_store_that_was_named(home: Path) -> None:
+def test_what_it_says_to_do_next_is_for_the_store_that_was_named(stored: Path) -> None:
     store = ("--store", "sqlite:///other.db")
-    ran = ninelives(home, "run", "agents.py:broken", "way", "--id", "b", *store)
+    ran = ninelives(stored, "run", "agents.py:broken", "way", "--id", "b", *store)
     assert [line.partition(": ")[2] for line in ran.stderr.splitlines()[1:]] == [
         "inspect it with: ninelives show b --store sqlite:///other.db",
         "once the cause is fixed: ninelives retry b --store sqlite:///other.db",
@@ -217,6 +233,7 @@ def test_a_run_that_contradicts_its_journal_waits_for_a_person(home: Path) -> No
     ran = ninelives(home, "run", "agents.py:changed", "--id", "c", WORD="after")
     assert ran.returncode == 3
     assert "waits for a person" in ran.stderr
+    assert ". Nothing was executed. " in ran.stderr
     assert "before" in ran.stderr
     assert effects(home) == ["before", "x"]
     shown = json.loads(ninelives(home, "show", "c", "--json").stdout)
@@ -303,16 +320,16 @@ def test_an_unusable_store_ends_with_4_before_anything_is_done(home: Path) -> No
     assert not (home / "effects").exists()
 
 
-def test_when_nobody_reads_the_result_the_work_is_done_and_it_ends_quietly(home: Path) -> None:
+def test_when_nobody_reads_the_result_the_work_is_done_and_it_ends_quietly(stored: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "ninelives", "run", "agents.py:echo", "x", "--id", "a"]
     ran = subprocess.run(
-        command, stdout=writer, stderr=subprocess.PIPE, cwd=home, env=environment(), timeout=60, check=False
+        command, stdout=writer, stderr=subprocess.PIPE, cwd=stored, env=environment(), timeout=60, check=False
     )
     os.close(writer)
     assert (ran.returncode, ran.stderr) == (141, b"")
-    assert effects(home) == ["x"]
+    assert effects(stored) == ["x"]
 
 
 def test_a_file_may_be_called_like_a_standard_module(home: Path) -> None:

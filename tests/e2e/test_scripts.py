@@ -17,6 +17,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.errors import StoreUnavailable
 from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.counter import Counter
 from ninelives.core.model.session import Session
 from ninelives.runtime import agent_loader
 from ninelives.runtime.script import insist
@@ -150,10 +151,10 @@ class FullStore(QuickStore):
         self._check()
         return super().commit(batch)
 
-    def renew_session(self, session: str) -> Session:
+    def renew_session(self, session: str, *, counts: Sequence[Counter] = ()) -> Session:
         """Renew, if there is room."""
         self._check()
-        return super().renew_session(session)
+        return super().renew_session(session, counts=counts)
 
     def register_session(self, new: Any) -> Session:
         """Register, if there is room."""

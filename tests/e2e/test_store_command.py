@@ -63,7 +63,7 @@ def test_prune_keeps_what_is_young_and_removes_what_is_old(url: str) -> None:
 
 
 def test_migrate_tells_the_version(url: str) -> None:
-    assert ninelives("store", "migrate", store=url).stdout == "schema version 2, nothing to do\n"
+    assert ninelives("store", "migrate", store=url).stdout == "schema version 3, nothing to do\n"
 
 
 def test_a_lost_tail_is_told_with_the_command_that_helps_and_that_command_helps(url: str) -> None:
@@ -75,7 +75,7 @@ def test_a_lost_tail_is_told_with_the_command_that_helps_and_that_command_helps(
     assert told.returncode == 4
     assert f"ninelives store accept-loss {database}" in told.stderr
     accepted = ninelives("store", "accept-loss", str(database))
-    assert accepted.stdout == "paused open\n1 unfinished runs paused; the store can be opened again\n"
+    assert accepted.stdout == "paused open\n1 unfinished run paused; the store can be opened again\n"
     assert ninelives("store", "verify", store=url).returncode == 0
 
 
@@ -136,7 +136,7 @@ def test_a_restored_store_asks_a_person_what_became_of_a_payment(tmp_path: Path)
     copy = str(tmp_path / "copy.db")
     made = ninelives("store", "backup", copy, store=url)
     assert made.returncode == 0, made.stderr
-    assert "1 runs" in made.stdout
+    assert "1 run," in made.stdout
     refused = ninelives("store", "restore", copy, store=url)
     assert (refused.returncode, "--replace" in refused.stderr) == (2, True)
     done = json.loads(ninelives("store", "restore", copy, "--replace", "--json", store=url).stdout)
@@ -156,5 +156,5 @@ def test_a_restored_store_asks_a_person_what_became_of_a_payment(tmp_path: Path)
 
 def test_migrate_brings_a_store_of_an_old_schema_up_to_date(tmp_path: Path) -> None:
     url = keep.put_back("sqlite", Path(keep.__file__).parent / "schema-1", tmp_path)
-    assert ninelives("store", "migrate", store=url).stdout == "schema version 2, was 1\n"
+    assert ninelives("store", "migrate", store=url).stdout == "schema version 3, was 1\n"
     assert ninelives("store", "verify", store=url).stdout == "no faults\n"

@@ -68,13 +68,13 @@ def not_at_rest(patch: pytest.MonkeyPatch) -> None:
 
 @_mutant()
 def nothing_is_passed_over(patch: pytest.MonkeyPatch) -> None:
-    """A fresh effect starts although one on record was not asked for."""
+    """A fresh effect starts although one on record was not called."""
     patch.setattr(lookup, "passed_over", lambda *_: None)
 
 
 @_mutant("remove_effect", "change_effect", "rename_effect")
 def starts_are_not_missed(patch: pytest.MonkeyPatch) -> None:
-    """A fresh effect starts although one that was started was not asked for."""
+    """A fresh effect starts although one that was started was not called."""
     patch.setattr(matching, "is_guarded", lambda found: not isinstance(found, matching.Start))
 
 
@@ -125,7 +125,7 @@ def branches_are_not_numbered(patch: pytest.MonkeyPatch) -> None:
 
 @_mutant(*OVER_TURNS, "reorder", "remove_effect")
 def turns_end_over_what_was_done(patch: pytest.MonkeyPatch) -> None:
-    """A turn ends although an effect on record was not asked for: the next one would not find it."""
+    """A turn ends although an effect on record was not called: the next one would not find it."""
     original = Executor._settle_leftovers
 
     async def settle(self: Any, execution: Any, *, is_turn: bool) -> bool:

@@ -226,7 +226,7 @@ def test_check_and_run_refuse_an_effect_that_moved_into_the_next_turn(stage: Sta
     found = stage.check()
     assert found.fit is (Fit.FITS if waits else Fit.DIVERGES)  # behind a wait it can only warn
     said = found.warnings[0].what if waits else found.what
-    assert ("or the end of its turn, the run is stopped there: pay[0]" if waits else "ends its turn") in said
+    assert ("if it ends before either, it is not: pay[0]" if waits else "ends its turn") in said
     assert not stage.live(NEVER)
     assert stage.row().state is State.ESCALATED
     assert [one.fact for one in stage.ledger.events[begun:]] == ["life"]

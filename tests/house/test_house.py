@@ -127,6 +127,7 @@ def test_every_crash_mark_is_on_the_page() -> None:
     assert missing == []
     counted = sum(int(marks) for marks in re.findall(r"^\| `[^|]+\| (\d+) \|", page, re.MULTILINE))
     assert counted == sum(marked.values())
+    assert [row for row in page.splitlines() if row.startswith("|") and re.search(r"\|\s*\|$", row)] == []
 
 
 def test_the_commands_are_as_many_as_both_pages_say() -> None:

@@ -13,6 +13,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit, Park
+from ninelives.core.model.counter import Counter as Counted
 from ninelives.core.model.run import Journal, State
 from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.engine.worker import worker
@@ -38,10 +39,11 @@ class Counting(SqliteStore):
         cause: Cause,
         *,
         evidence: Mapping[str, Evidence] | None = None,
+        counts: Mapping[str, Sequence[Counted]] | None = None,
     ) -> list[Session]:
         """Look for the dead: once in each poll."""
         self.calls["polls"] += sessions is None
-        return super().end_sessions(sessions, cause, evidence=evidence)
+        return super().end_sessions(sessions, cause, evidence=evidence, counts=counts)
 
     def load_journal(self, run: str, *, since: int | None = None) -> Journal:
         """Read a journal."""

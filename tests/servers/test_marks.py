@@ -8,6 +8,7 @@ from ninelives.core.errors import Corrupt, IdConflict
 from ninelives.core.model.session import Cause
 from ninelives.stores.postgres import PostgresStore
 from ninelives.stores.redis import RedisStore
+from ninelives.stores.redis.server import schema
 from tests.contract.makers import append, new_run, new_session
 from tests.crash.marks import Victim
 from tests.servers.scene import until
@@ -42,6 +43,11 @@ def take_step(url: str) -> None:
     """Create a run, claim it and append to it."""
     store = RedisStore(url)
     store.commit([append(running(store), b"done")])
+
+
+def drop(url: str) -> None:
+    """Remove a store."""
+    schema.drop(url)
 
 
 def test_a_lock_without_a_session_is_dropped_by_the_server(postgres_url: str) -> None:
@@ -97,3 +103,12 @@ def test_a_record_that_was_written_and_not_confirmed_is_found_by_the_next_owner(
     assert [record.body for record in store.load_journal("r1", since=0).records][1:] == [b"done"]
     assert store.verify() == []
     store.close()
+
+
+def test_a_store_that_was_half_dropped_is_dropped_by_the_next_call(redis_url: str) -> None:
+    RedisStore(redis_url).close()
+    with Victim("part of it is left", f"{HERE}:drop", redis_url) as victim:
+        victim.dies()
+    assert schema.is_there(redis_url)
+    schema.drop(redis_url)
+    assert not schema.is_there(redis_url)

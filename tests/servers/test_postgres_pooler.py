@@ -14,7 +14,7 @@ from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.run import State
 from ninelives.core.model.session import Cause, Fate, Session
 from ninelives.stores.postgres import PostgresStore
-from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
+from tests.contract.makers import AGENTS, append, damage_in, new_run, new_session, reserve
 from tests.servers.pooler import Pooler
 from tests.servers.postgres import shared_url
 from tests.servers.test_postgres_store import running, until
@@ -83,7 +83,7 @@ def test_all_that_a_commit_may_carry_goes_through_a_pooler(pooled_url: str) -> N
     (verdict,) = store.commit([append(now, b"2", change=End(State.COMPLETED))])
     assert verdict.outcome is Outcome.COMMITTED
     assert store.renew_session("s1").left_ms > 0
-    assert store.verify() == []
+    assert damage_in(store) == []
     store.close()
 
 

@@ -17,7 +17,7 @@ from ninelives.core.model.session import Cause
 from ninelives.engine.worker.stranded import Stranded
 from ninelives.stores.redis import RedisStore
 from tests.contract.makers import AGENTS as AGENTS_WANTED
-from tests.contract.makers import append, new_item, new_run, new_session, reserve
+from tests.contract.makers import append, damage_in, new_item, new_run, new_session, reserve
 from tests.servers.postgres import quick_directory
 from tests.servers.scene import AGENTS, Scene, start_one, until
 from tests.servers.test_redis_store import row, running
@@ -55,7 +55,7 @@ def test_a_restart_that_lost_nothing_is_no_failover(server: ValkeyServer) -> Non
         server.kill()
         server.start()
     assert store.load_journal(run.id).run.length == run.length + 3
-    assert store.verify() == []
+    assert damage_in(store) == []
     store.close()
 
 

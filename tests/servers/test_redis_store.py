@@ -18,7 +18,8 @@ from ninelives.core.model.commit import End, Outcome, Park
 from ninelives.core.model.key import SettleKey, WaitKey
 from ninelives.core.model.run import Kind, RunRow, State
 from ninelives.core.model.session import Cause
-from ninelives.stores.redis import RedisStore
+from ninelives.stores.redis import RedisStore, pruning
+from ninelives.stores.redis.run_rows import read_runs
 from ninelives.stores.redis.server import server_checks
 from ninelives.stores.redis.server.address import parse
 from ninelives.stores.redis.server.connection import ServerConnection
@@ -28,7 +29,8 @@ from ninelives.stores.redis.tables import Tables
 from ninelives.stores.redis.transaction import Transaction
 from ninelives.stores.shared.commit_rules import apply
 from ninelives.stores.shared.inbound import send_signal
-from tests.contract.makers import AGENTS, append, new_run, new_session, reserve
+from ninelives.stores.shared.sessions import Ending
+from tests.contract.makers import AGENTS, append, damage_in, new_run, new_session, reserve
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import shared_url
 
@@ -115,7 +117,7 @@ def test_an_append_whose_answer_was_lost_counts_once(far: RedisStore, proxy: Pro
     assert verdict.outcome is Outcome.COMMITTED
     assert proxy.cuts == (nth == 1)
     assert row(far).length == run.length + 1
-    assert far.verify() == []
+    assert damage_in(far) == []
 
 
 @NTH
@@ -145,7 +147,7 @@ def test_a_birth_whose_answer_was_lost_is_still_the_session_s(
     (made,) = far.create_runs([new_run("r1")], session="s1")
     assert made == row(far)
     assert (row(far).session, row(far).epoch, row(far).length) == ("s1", 1, 1)
-    assert far.verify() == []
+    assert damage_in(far) == []
 
 
 @NTH
@@ -167,7 +169,7 @@ def test_a_key_and_an_end_whose_answers_were_lost_count_once(far: RedisStore, pr
     (verdict,) = far.commit([append(run, b"2", change=End(State.COMPLETED))])
     assert (verdict.outcome, row(far).state) == (Outcome.COMMITTED, State.COMPLETED)
     assert row(far).length == run.length + 1
-    assert far.verify() == []
+    assert damage_in(far) == []
 
 
 def test_a_server_that_cannot_be_reached_is_unavailable(far: RedisStore, proxy: Proxy) -> None:
@@ -189,7 +191,7 @@ def test_signals_that_are_sent_at_once_are_all_there_and_numbered(redis_url: str
     assert sorted(numbers) == list(range(1, 101))
     journal = stores[0].load_journal(run.id)
     assert (len(journal.signals), journal.run.news) == (100, 100)
-    assert stores[0].verify() == []
+    assert damage_in(stores[0]) == []
     for store in stores:
         store.close()
 
@@ -209,7 +211,7 @@ def test_runs_that_many_want_are_each_given_once(redis_url: str) -> None:
     with ThreadPoolExecutor(4) as threads:
         taken = [run for got in threads.map(claim, range(4)) for run in got]
     assert sorted(taken) == sorted(f"r{number}" for number in range(80))
-    assert stores[0].verify() == []
+    assert damage_in(stores[0]) == []
     for store in stores:
         store.close()
 
@@ -225,7 +227,7 @@ def test_a_key_that_many_want_is_one_runs(redis_url: str) -> None:
     with ThreadPoolExecutor(4) as threads:
         outcomes = [outcome for got in threads.map(take, range(4)) for outcome in got]
     assert sorted(outcomes) == sorted([Outcome.COMMITTED, *[Outcome.HELD] * 19])
-    assert stores[0].verify() == []
+    assert damage_in(stores[0]) == []
     for store in stores:
         store.close()
 
@@ -263,7 +265,7 @@ def test_a_run_that_is_claimed_while_its_session_is_ended_is_not_left_behind(red
     store.create_runs([new_run("r2")])
     with store._pool._borrowed() as connection:
         ends = Transaction(connection, store._pool.names, None)
-        end(ends, {"s1": (Cause.DIED, None)})
+        end(ends, {"s1": Ending(Cause.DIED)})
         assert store.claim_runs("s1", 1, AGENTS).runs
         assert ends.apply()[0] == b"conflict"
     store.end_sessions(["s1"], Cause.DIED)
@@ -276,7 +278,7 @@ def test_a_run_that_is_born_while_its_session_is_ended_is_not_left_behind(redis_
     store.register_session(new_session("s1", lease_ms=1_000_000))
     with store._pool._borrowed() as connection:
         ends = Transaction(connection, store._pool.names, None)
-        end(ends, {"s1": (Cause.DIED, None)})
+        end(ends, {"s1": Ending(Cause.DIED)})
         store.create_runs([new_run("r1")], session="s1")
         assert ends.apply()[0] == b"conflict"
     store.end_sessions(["s1"], Cause.DIED)
@@ -328,6 +330,31 @@ def test_a_run_that_has_lost_the_record_before_a_turn_is_not_shortened(redis_url
     assert row(store) == run
     (left,) = store._pool.read(lambda tx: tx.ask([(b"LRANGE", journal, 0, -1)]))
     assert left == [records[0], *records[2:]]
+    store.close()
+
+
+def test_a_run_that_two_processes_shorten_at_once_is_not_taken_for_damaged(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = RedisStore(redis_url), RedisStore(redis_url)
+    run = running(store)
+    for _ in range(3):
+        store.commit([append(run, b"turn", kind=Kind.TURN)])
+        run = row(store)
+    real, gone = read_runs, list[int]()
+
+    def overtaken(tx: Transaction, names: list[str]) -> dict[str, RunRow]:
+        found = real(tx, names)
+        if not gone:
+            gone.append(0)
+            gone.append(other.prune(ended_before_ms=0).records)
+        return found
+
+    monkeypatch.setattr(pruning, "read_runs", overtaken)
+    assert store.prune(ended_before_ms=0).records == 0
+    assert gone[1] > 0
+    assert store.verify() == []
+    other.close()
     store.close()
 
 

@@ -68,7 +68,7 @@ class ValkeyServer:
                 stdout=out,
                 stderr=out,
                 cwd=self.root,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 (it makes one system call)
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (it makes one system call)
             )
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
@@ -96,7 +96,8 @@ class ValkeyServer:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -61,7 +61,9 @@ class Fleet:
         loop = VirtualLoop(machine, process)
         self._loops.append(loop)
         self._archive.processes[process.name] = process
-        options = ProcessOptions(session=process.name, fatal=process.die, is_dedicated=rng.random() < 0.5)
+        options = ProcessOptions(
+            session=process.name, fatal=process.die, is_dedicated=rng.random() < 0.5, is_logged=False
+        )
         runtime = Runtime(line, lease_seconds=LEASE_SECONDS, process=options)
         concurrency = rng.choice((2, 4, 10))
 

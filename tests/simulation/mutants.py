@@ -21,7 +21,7 @@ from ninelives.core.model.session import Cause, Evidence, Session
 from ninelives.core.rules import deaths, dedup, run_rules
 from ninelives.engine.agent import compensations
 from ninelives.engine.commit.committer import Committer
-from ninelives.engine.commit.ticket import NOTHING, Ticket, deliver, sealed
+from ninelives.engine.commit.ticket import NO_EXTRAS, Ticket, commit_of, deliver
 from ninelives.engine.context import StepPosition
 from ninelives.engine.lease import Lease
 from ninelives.engine.protected import doubt
@@ -117,15 +117,15 @@ def ack_before_commit() -> Iterator[None]:
     original = Committer._write
 
     def write(self: Any, groups: list[list[Ticket]]) -> None:
-        plain = [group for group in groups if all(ticket.extras is NOTHING for ticket in group)]
+        plain = [group for group in groups if all(ticket.extras is NO_EXTRAS for ticket in group)]
         for group in plain:
             for ticket in group:
                 ticket.answer(Verdict(ticket.tail.run, Outcome.COMMITTED))
             deliver(group)
             self._batch = [ticket for ticket in self._batch if ticket not in group]
         for group in plain:
-            commit = sealed(group)
-            (verdict,) = self._insist(self._store.commit, [commit])
+            commit = commit_of(group)
+            (verdict,) = self._until_available(self._store.commit, [commit])
             group[0].tail.move(commit, verdict.outcome)
         original(self, [group for group in groups if group not in plain])
 

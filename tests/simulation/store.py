@@ -149,6 +149,9 @@ class Line:
         self.__dict__[name] = called
         return called
 
+    cipher = None
+    """It does not encrypt."""
+
     @property
     def url(self) -> str:
         """Name the store for people."""

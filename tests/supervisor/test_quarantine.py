@@ -69,7 +69,8 @@ def test_a_run_that_kills_its_worker_is_quarantined_and_retry_gives_it_new_lives
         (item,) = open_items(home)
         asked = read_item_body(item)
         assert item.kind is ItemKind.QUARANTINE
-        assert f"out of lives: {LIVES} workers died while they executed only this run" in asked.what
+        assert f"out of lives: {DEATHS} workers died while they executed this run" in asked.what
+        assert f"during the last {LIVES} it ran solo" in asked.what
         assert list(asked.evidence) == [f"death {number}" for number in range(1, LIVES + 1)]
         assert all("killed by SIGKILL" in seen for seen in asked.evidence.values()), asked.evidence
         command = [sys.executable, "-m", "ninelives", "resolve", "poison", "--retry", "--store", home.url]

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from itertools import cycle
+from itertools import count, cycle
 from math import ceil, log2
 
 import pytest
@@ -19,7 +19,7 @@ from ninelives.core.model.commit import Commit, End, Outcome, Park, Verdict
 from ninelives.core.model.run import INLINE_BYTES, Kind, State
 from ninelives.engine.commit import committer as module
 from ninelives.engine.commit.committer import EXIT_CODE, Committer
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, Tail, Ticket
 from ninelives.stores.memory import MemoryStore
 from tests.clocks import SteppingClock
 from tests.contract.makers import new_run, new_session, reserve
@@ -77,7 +77,7 @@ class Bench:
         self._pool = ThreadPoolExecutor(64)
 
     def queue(
-        self, tail: Tail, *bodies: bytes, extras: Extras = NOTHING, within: float | None = None
+        self, tail: Tail, *bodies: bytes, extras: Extras = NO_EXTRAS, within: float | None = None
     ) -> Ticket:
         """Submit without waiting."""
         return self.committer.submit(tail, results(*bodies), extras, within_seconds=within)
@@ -91,7 +91,7 @@ class Bench:
         finally:
             self.clock.jump(now - self.clock.now_ms())
 
-    def commit(self, tail: Tail, *bodies: bytes, extras: Extras = NOTHING) -> Outcome:
+    def commit(self, tail: Tail, *bodies: bytes, extras: Extras = NO_EXTRAS) -> Outcome:
         """Submit and wait."""
         return self.committer.commit(tail, results(*bodies), extras).outcome
 
@@ -127,8 +127,12 @@ def settled(committer: Committer, ticket: Ticket) -> object:
         return error
 
 
+_STEPS = count()
+
+
 def results(*bodies: bytes) -> list[Draft]:
-    return [(Kind.RESULT, f"step#{number}", body) for number, body in enumerate(bodies)]
+    """Return outcomes of steps, each of another: two of one step would be a fault."""
+    return [(Kind.RESULT, f"step#{next(_STEPS)}", body) for body in bodies]
 
 
 def outcomes(tickets: Iterable[Ticket]) -> list[Outcome]:

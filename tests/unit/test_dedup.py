@@ -22,6 +22,7 @@ from ninelives.core.rules import dedup
 NOW = 99
 RESERVE = ReserveKey("k", "refund", b"a", False)
 HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+HERE = [state for state in KeyState if state is not KeyState.MOVED]
 
 
 def row(state: KeyState, run: str = "mine", *, resumable: bool = True) -> Key:
@@ -55,7 +56,7 @@ def test_a_key_never_used_is_reserved_in_generation_zero() -> None:
 
 
 @pytest.mark.parametrize("run", ["mine", "other"])
-@pytest.mark.parametrize("state", KeyState)
+@pytest.mark.parametrize("state", HERE)
 def test_reserving_in_every_state(state: KeyState, run: str) -> None:
     known = row(state, run)
     after = dedup.reserved(known, RESERVE, "mine", NOW)
@@ -74,7 +75,7 @@ def test_reserving_in_every_state(state: KeyState, run: str) -> None:
 
 @pytest.mark.parametrize("op", [ReserveKey("k", "else", b"a", True), ReserveKey("k", "refund", b"b", True)])
 @pytest.mark.parametrize("run", ["mine", "other"])
-@pytest.mark.parametrize("state", KeyState)
+@pytest.mark.parametrize("state", HERE)
 def test_reserving_for_something_else_in_every_state(state: KeyState, run: str, op: ReserveKey) -> None:
     after = dedup.reserved(row(state, run), op, "mine", NOW)
     if state is KeyState.FREE:
@@ -95,6 +96,22 @@ def test_a_conflict_names_the_run_and_what_differs() -> None:
         verdict = dedup.reserved(known, op, "mine", NOW)
         assert isinstance(verdict, Verdict)
         assert f"belongs to run 'other' with {what}" in str(verdict.error)
+
+
+@pytest.mark.parametrize(
+    ("window_ms", "remedy"),
+    [
+        (None, "Use another key, or declare key_window= if it may be used again"),
+        (10_000_000, "Use another key, or wait: by its key_window= it may be used again in 9000 s"),
+    ],
+)
+def test_a_pruned_key_says_when_it_may_be_used_again(window_ms: int | None, remedy: str) -> None:
+    verdict = dedup.reserved(
+        row(KeyState.PRUNED), replace(RESERVE, window_ms=window_ms), "mine", now_ms=1_000_001
+    )
+    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict.error, KeyConflict)
+    assert verdict.error.remedy == remedy
 
 
 OPS = [SettleKey("k", b"new", (b"n",)), ReleaseKey("k"), DoubtKey("k")]
@@ -154,7 +171,7 @@ def test_only_a_resumable_key_is_passed_on(resumable: bool) -> None:
 
 
 @pytest.mark.parametrize("age_ms", [9, 10])
-@pytest.mark.parametrize("state", KeyState)
+@pytest.mark.parametrize("state", HERE)
 def test_a_used_key_may_be_reserved_again_after_the_window(state: KeyState, age_ms: int) -> None:
     known = replace(row(state, "other"), changed_ms=NOW - age_ms)
     after = dedup.reserved(known, replace(RESERVE, window_ms=10), "mine", NOW)
@@ -222,3 +239,11 @@ def test_what_is_not_held_is_refused_by_name() -> None:
     told = _error(dedup.changed(row(KeyState.RESERVED, resumable=False), PassKey("k"), "mine", NOW))
     what = "the key 'k' is of a non-resumable action: nothing proves that it did not happen"
     assert told == ("mine", "mine", what, None)
+
+
+def test_a_key_whose_owner_has_moved_is_refused_with_the_address() -> None:
+    known = replace(row(KeyState.MOVED, "other"), body=b'"sqlite:///there.db"')
+    for op in (RESERVE, replace(RESERVE, window_ms=0)):
+        verdict = dedup.reserved(known, op, "mine", NOW)
+        assert isinstance(verdict, Verdict)
+        assert "sqlite:///there.db" in str(verdict.error)

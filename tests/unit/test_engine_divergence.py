@@ -124,7 +124,7 @@ def test_an_effect_renamed_without_an_alias_is_refused_and_not_done_again(versio
 
 def test_a_step_whose_id_changed_is_not_taken_for_a_renamed_one(versions: Versions) -> None:
     old, new = versions.step("pay", id="a{x}"), versions.step("pay", id="b{x}")
-    with pytest.raises(nl.RunEscalated, match="was not asked for"):
+    with pytest.raises(nl.RunEscalated, match="was not called by this code"):
         versions.change(old, new)
     (item,) = versions.store.list_inbox(run="run")
     remedy = msgspec.json.decode(item.body)["remedy"]

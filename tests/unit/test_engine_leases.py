@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 import ninelives as nl
+from ninelives.core.model.counter import Counter
 from ninelives.core.model.session import Session
 from ninelives.engine.hooks import BodyBegan, Observer
 from ninelives.engine.lease import Lease
@@ -99,9 +101,9 @@ class CountingStore(QuickStore):
         super().__init__()
         self.clock, self.renewals = clock, 0
 
-    def renew_session(self, session: str) -> Session:
+    def renew_session(self, session: str, *, counts: Sequence[Counter] = ()) -> Session:
         """Renew it."""
-        renewed = super().renew_session(session)
+        renewed = super().renew_session(session, counts=counts)
         self.renewals += self.clock.passed_ms > 0
         return renewed
 

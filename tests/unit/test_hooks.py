@@ -83,7 +83,7 @@ def observed() -> Iterator[Recorder]:
 
 def run_once(agent: Any, *observers: Observer, store: Any = None) -> Any:
     async def main() -> Any:
-        options = ProcessOptions(observers=observers, is_dedicated=True)
+        options = ProcessOptions(observers=observers, is_dedicated=True, is_logged=False)
         async with nl.Runtime(store or QuickStore(), process=options) as rt:
             return await rt.run(agent, id="run")
 
@@ -104,12 +104,14 @@ def test_a_step_is_reported_from_its_body_to_its_commit_to_the_runs_end() -> Non
 
     assert run_once(agent, recorder) == "WHY"
     assert recorder.names() == [
+        "life_began",
         "body_began",
         "key_read",
         "body_ended",
         "committed",
         "committed",
         "ended",
+        "life_left",
     ]
     began, ended = recorder.of("body_began")[0], recorder.of("body_ended")[0]
     assert (began.run, began.agent, began.epoch, began.turn) == ("run", "hooks.agent", 1, 0)

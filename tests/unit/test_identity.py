@@ -351,7 +351,7 @@ def test_a_decision_with_other_arguments_is_asked_again_and_a_warning_says_so(
     with caplog.at_level(logging.WARNING, "ninelives"):
         assert edit.make(lambda: do(1), lambda: do(2)) == ["choose(2)", "mail(1)"]
     assert edit.stage.executed == ["choose(2)"]
-    assert "choose[0] is asked again" in caplog.text
+    assert "choose[0] is executed again" in caplog.text
     assert "x: 1 → 2" in caplog.text
 
 

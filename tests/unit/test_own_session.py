@@ -13,6 +13,7 @@ import pytest
 import ninelives as nl
 from ninelives.core.errors import StoreBroken
 from ninelives.core.model.commit import Commit, Verdict
+from ninelives.core.model.counter import Counter as Counted
 from ninelives.core.model.run import NewRun, RunQuery, State
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
 from ninelives.engine.worker import session as sessions
@@ -56,9 +57,10 @@ class Watched(QuickStore):
         cause: Cause,
         *,
         evidence: Mapping[str, Evidence] | None = None,
+        counts: Mapping[str, Sequence[Counted]] | None = None,
     ) -> list[Session]:
         """End them."""
-        ended = super().end_sessions(sessions, cause, evidence=evidence)
+        ended = super().end_sessions(sessions, cause, evidence=evidence, counts=counts)
         self.ended += [one.id for one in ended]
         return ended
 

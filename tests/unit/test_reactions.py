@@ -452,7 +452,7 @@ def test_a_step_of_the_error_path_that_is_renamed_stops_the_run_before_the_faile
     del STEPS["mail"]
     run.failing = set() if is_fixed else {"pay(0)"}
     told = run.refused(payment(run, run.step("letter")))
-    assert 'mail[0](x="failed"), which was done (record 3), was not asked for' in told
+    assert 'mail[0](x="failed"), which was done (record 3), was not called by this code' in told
 
 
 @pytest.mark.parametrize("is_fixed", [True, False])
@@ -504,7 +504,7 @@ def test_an_effect_from_before_the_failure_stops_the_run_as_ever(run: Retried) -
         await pay()
         return await ship("after")
 
-    assert 'ship[0](x="before"), which was done (record 1), was not asked for' in run.refused(code)
+    assert 'ship[0](x="before"), which was done (record 1), was not called by this code' in run.refused(code)
 
 
 def beside(run: Retried, mail: Any, to: int, *, moved: bool = False) -> Code:

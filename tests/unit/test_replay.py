@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.journal.fork_origin import Origin, write_origin
+from ninelives.core.journal.matching import changed_arguments, changed_start
 from ninelives.core.journal.output import write_output
 from ninelives.core.journal.replay import (
+    Attempt,
     Recorded,
     Replay,
     StepBody,
-    changed_arguments,
-    changed_start,
     read_body,
+    read_step_body,
     read_superseded,
     write_body,
     write_superseded,
 )
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.values.fingerprint import Fingerprint, preview
+from ninelives.core.values.token_usage import Usage
 
 ASKED = Fingerprint(b"\x01" * 16, b'{"x": 7, "who": "me"}')
 
@@ -49,8 +52,39 @@ def test_an_outcome_is_taken_once_and_counted() -> None:
     assert replay.left == 0
 
 
+def test_an_outcome_is_taken_only_with_the_arguments_that_were_recorded() -> None:
+    replay = Replay(journal((Kind.RESULT, "a")))
+    found = replay.peek("a")
+    assert found is not None
+    assert replay.unclaimed() == [found]
+    assert replay.take_same("a", "02" * 16) is None
+    assert replay.take_same("b", "01" * 16) is None
+    assert replay.left == 1
+    assert replay.take_same("a", "01" * 16) is found
+    assert (replay.left, replay.peek("a"), replay.unclaimed()) == (0, None, [])
+
+
+def test_what_was_started_or_has_an_outcome_keeps_its_id() -> None:
+    identifying = (
+        Kind.INTENT,
+        Kind.DOUBT,
+        Kind.VOIDED,
+        Kind.RESULT,
+        Kind.FAILURE,
+        Kind.WITHDRAWN,
+        Kind.SIGNAL,
+    )
+    others = (Kind.LOG, Kind.PROGRESS, Kind.HELD, Kind.RELEASED, Kind.ANSWER, Kind.ASKED, Kind.WAITING)
+    undos = ((Kind.UNDO, "undo", b"1"), (Kind.UNDO, "^undo", b"2"))
+    replay = Replay(journal(*((kind, str(kind)) for kind in (*identifying, *others)), *undos))
+    assert replay.ids == {*map(str, identifying), "undo"}
+    assert replay.undos == {"undo": b"1", "^undo": b"2"}
+    assert replay.undo_ids == {"undo", "^undo"}
+
+
 def test_an_empty_journal_says_nothing() -> None:
     replay = Replay([])
+    assert (replay.returned, replay.dropped, replay.ids) == ({}, (), set())
     assert (replay.left, replay.began_ms, replay.earliest(), replay.take("a")) == (0, 0, None, None)
 
 
@@ -226,6 +260,15 @@ def test_a_body_says_arguments_and_outcome(value: bytes | None, error: bytes | N
     assert write_body(None, value=b"1") == b'{"v":1}'
 
 
+@pytest.mark.parametrize("usage", [None, Usage(3, 4, "model")], ids=["free", "paid"])
+@pytest.mark.parametrize("attempts", [(), (Attempt(1, 2, "refused"),)], ids=["first", "second"])
+def test_a_body_keeps_failed_attempts_and_usage(attempts: tuple[Attempt, ...], usage: Usage | None) -> None:
+    written = write_body(ASKED, value=b"1", attempts=attempts, usage=usage)
+    assert read_step_body(written) == StepBody(
+        f="01" * 16, a={"x": "7", "who": '"me"'}, v=Raw(b"1"), attempts=attempts, usage=usage
+    )
+
+
 def test_long_arguments_are_shown_by_their_beginning() -> None:
     exact, long = "x" * 58, "y" * 70
     shown = preview(msgspec.json.encode({"exact": exact, "long": long}))
@@ -243,6 +286,7 @@ def test_other_arguments_are_told_one_by_one() -> None:
         "the code at agent.py:7 calls this step with other arguments than were recorded: "
         "gone: 1 → (default); x: 8 → 7"
     )
+    assert (told.where, told.difference) == ("agent.py:7", "gone: 1 → (default); x: 8 → 7")
     assert (told.run, told.step) == ("r1", "#pay#0")
     assert told.remedy == (
         'Nothing was executed. If it does not matter, ignore=["gone","x"] helps runs that start later: '
@@ -263,7 +307,8 @@ def test_a_start_with_other_arguments_is_told() -> None:
         "the code at a.py:1 calls this step with other arguments than it was started with, "
         'and the fate of that start is unknown: gone: 1 → (default); who: (default) → "me"; x: 8 → 7'
     )
-    assert (told.run, told.step) == ("r", "s")
+    assert (told.where, told.run, told.step) == ("a.py:1", "r", "s")
+    assert told.difference == 'gone: 1 → (default); who: (default) → "me"; x: 8 → 7'
     assert told.remedy == (
         'Nothing was executed. If it does not matter, ignore=["gone","x"] helps runs that start later: '
         "this one has it on record; else restore the old code"
@@ -274,6 +319,7 @@ def test_a_start_with_other_arguments_is_told() -> None:
     ("recorded", "says"),
     [
         ({"x": "7"}, 'If who does not matter, declare the step with ignore=["who"]; '),
+        ({}, 'If who and x does not matter, declare the step with ignore=["who","x"]; '),
         ({"x": "7", "name": '"me"'}, "If you renamed the parameter name to who, name it name until"),
         ({"x": "8", "who": '"me"'}, 'If it does not matter, ignore=["x"] helps runs that start later: '),
         ({"x": "7", "who": '"me"'}, "If it does not matter, ignore= helps runs that start later: "),

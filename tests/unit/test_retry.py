@@ -244,3 +244,21 @@ def test_policy_may_name_reasons_and_classes() -> None:
 def test_default_policy_retries_what_passes() -> None:
     assert Retry().on == PASSING
     assert (Retry().attempts, Retry().base_seconds, Retry().max_seconds) == (3, 0.5, 60)
+
+
+@pytest.mark.parametrize(
+    ("inner", "expected"),
+    [
+        (ConnectionRefusedError(111, "refused"), Reason.TRANSIENT),
+        (TimeoutError("timed out"), Reason.TIMEOUT),
+        (FileNotFoundError(2, "no such file"), Reason.PERMANENT),
+    ],
+)
+def test_an_error_of_urllib_is_what_the_socket_raised(inner: OSError, expected: Reason) -> None:
+    assert classify(urllib.error.URLError(inner)) is expected
+
+
+def test_an_error_of_urllib_that_refers_to_itself_is_judged_by_itself() -> None:
+    error = urllib.error.URLError("no host given")
+    error.reason = error
+    assert classify(error) is Reason.PERMANENT

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ninelives.core.errors import (
     BadName,
@@ -26,6 +26,7 @@ from ninelives.core.model.inbox import Item, ItemKind, ItemState, NewItem, Signa
 from ninelives.core.model.key import DoubtKey, KeyOp, SettleKey
 from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, Record, RunRow, State
 from ninelives.core.model.session import Evidence, Fate, Session
+from ninelives.core.model.totals import Tally
 from ninelives.core.model.transitions import TABLE, Event
 from ninelives.core.rules import inbox_rules, run_rules, validation
 
@@ -33,6 +34,7 @@ NOW = 1_000
 NEW = NewRun(id="r1", agent="helper", fingerprint=b"f", body=b"{}")
 ROW, (FIRST,) = run_rules.created(NEW, 1, 10)
 FINAL = [State.COMPLETED, State.FAILED, State.CANCELLED]
+HERE = [state for state in State if state is not State.MOVED]
 
 
 def in_state(state: State, **fields: object) -> RunRow:
@@ -64,7 +66,11 @@ def test_a_created_run_starts_its_chain() -> None:
 
 
 def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -> None:
-    prefix = (Record(7, Kind.RESULT, "#a#0", 8, b"1", (b"p",)), Record(8, Kind.FORKED, "", 9, b"o"))
+    prefix = (
+        Record(7, Kind.RESULT, "#a#0", 8, b"1", (b"p",)),
+        Record(8, Kind.PROGRESS, "", 8, b'"half"'),
+        Record(9, Kind.FORKED, "", 9, b"o"),
+    )
     new = NewRun(
         id="r9",
         agent="writer",
@@ -83,9 +89,10 @@ def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -
     assert [(one.seq, one.kind, one.step, one.at_ms, one.body, one.blobs) for one in records] == [
         (0, Kind.CREATED, "", 20, b"[1]", (b"b",)),
         (1, Kind.RESULT, "#a#0", 8, b"1", (b"p",)),
-        (2, Kind.FORKED, "", 9, b"o", ()),
+        (2, Kind.PROGRESS, "", 8, b'"half"', ()),
+        (3, Kind.FORKED, "", 9, b"o", ()),
     ]
-    chain.verify("r9", chain.start("r9"), 0, records, length=3, head=run.head)
+    chain.verify("r9", chain.start("r9"), 0, records, length=4, head=run.head)
     assert run == RunRow(
         id="r9",
         number=4,
@@ -102,7 +109,7 @@ def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -
         epoch=0,
         session=None,
         head=records[-1].check,
-        length=3,
+        length=4,
         base=0,
         base_check=chain.start("r9"),
         turn=0,
@@ -118,14 +125,21 @@ def test_a_new_run_has_what_it_was_asked_with_and_nothing_has_happened_to_it() -
         created_ms=20,
         changed_ms=20,
         steps=1,  # a fork is born with what it shares
+        progress='"half"',
     )
     assert run_rules.blobs_of(new) == [b"b", b"p"]
 
 
+def test_a_new_run_that_is_due_goes_to_the_session_that_creates_it() -> None:
+    assert run_rules.created(NEW, 1, 10, "s2") == (run_rules.claimed(ROW, "s2", 10), (FIRST,))
+    later = replace(NEW, due_ms=11)
+    assert run_rules.created(later, 1, 10, "s2") == (replace(ROW, due_ms=11), (FIRST,))
+
+
 @pytest.mark.parametrize("state", State)
-def test_only_a_run_that_has_not_ended_may_have_children(state: State) -> None:
+def test_only_a_run_that_is_here_and_has_not_ended_may_have_children(state: State) -> None:
     refused = run_rules.refuses_children(in_state(state), "child")
-    if state not in FINAL:
+    if state not in (*FINAL, State.MOVED):
         assert refused is None
         return
     assert refused is not None
@@ -258,7 +272,7 @@ def test_needless_waits_are_news() -> None:
 
 
 @pytest.mark.parametrize("control", Control)
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", HERE)
 def test_every_control_in_every_state_is_refused_or_idempotent(state: State, control: Control) -> None:
     run = in_state(state, length=2)
     refused = {
@@ -266,6 +280,7 @@ def test_every_control_in_every_state_is_refused_or_idempotent(state: State, con
         Control.PAUSE: FINAL,
         Control.RESUME: FINAL,
         Control.RETRY: (State.COMPLETED, State.CANCELLED),
+        Control.WAKE: (),
     }
     if state in refused[control]:
         with pytest.raises(RunFinished) as caught:
@@ -276,7 +291,7 @@ def test_every_control_in_every_state_is_refused_or_idempotent(state: State, con
     assert run_rules.controlled(once, control, NOW + 9) is once
 
 
-@pytest.mark.parametrize("state", [state for state in State if not state.is_final])
+@pytest.mark.parametrize("state", [state for state in HERE if not state.is_final])
 def test_pausing_and_resuming_changes_the_flag_and_counts_as_news(state: State) -> None:
     run = in_state(state)
     paused = run_rules.controlled(run, Control.PAUSE, NOW)
@@ -293,7 +308,7 @@ def test_pausing_moves_no_timer() -> None:
 def test_cancelling_in_every_state() -> None:
     after = {
         state: run_rules.controlled(in_state(state, paused=True), Control.CANCEL, NOW)
-        for state in State
+        for state in HERE
         if state not in (State.COMPLETED, State.FAILED)
     }
     pending = in_state(State.PENDING, paused=True)
@@ -381,6 +396,29 @@ def test_appending_moves_length_and_head() -> None:
     assert after == replace(RUNNING, length=3, head=made.records[-1].check, changed_ms=NOW)
 
 
+def test_a_commit_writes_the_totals_that_it_knows() -> None:
+    known = Tally(4, 5, 6, progress="1", last_error="e", retrying="{}")
+    after = run_rules.committed(RUNNING, replace(commit(), tally=known), NOW)
+    assert after == replace(RUNNING, changed_ms=NOW, **asdict(known))
+
+
+@pytest.mark.parametrize(
+    ("parts", "needless", "has_waiters", "wakes"),
+    [
+        ({}, 0, False, False),
+        ({}, 0, True, True),
+        ({}, 1, False, True),
+        ({"change": Park(7, "waits", 0)}, 0, False, True),
+        ({"opens": (NewItem(id="i", kind=ItemKind.DOUBT, step="", digest=b"", body=b""),)}, 0, False, True),
+    ],
+)
+def test_a_commit_wakes_workers_only_if_it_concerns_them(
+    parts: dict[str, object], needless: int, has_waiters: bool, wakes: bool
+) -> None:
+    made = replace(commit(RUNNING, b"x"), **parts)
+    assert run_rules.wakes(made, needless=needless, has_waiters=has_waiters) is wakes
+
+
 def test_a_turn_moves_the_start_of_the_journal() -> None:
     after = run_rules.committed(RUNNING, commit(RUNNING, b"x", b"y", kind=Kind.TURN), NOW)
     assert isinstance(after, RunRow)
@@ -407,6 +445,7 @@ def test_what_takes_or_gives_something_must_not_be_lost(parts: dict[str, object]
 def test_output_must_not_be_lost_and_what_nobody_saw_may_be() -> None:
     quiet = replace(commit(RUNNING, b"x", b"y"), effect_length=2)
     assert not run_rules.emits(quiet)
+    assert not run_rules.emits(replace(commit(RUNNING, b"x"), is_lone=True))
     assert run_rules.effect_length_of(quiet) == 2
     shown = replace(quiet.records[1], kind=Kind.OUTPUT)
     emitting = replace(quiet, records=(quiet.records[0], shown))
@@ -730,3 +769,9 @@ def test_a_pruned_run_cannot_be_retried() -> None:
     pruned = in_state(State.FAILED, base=1)
     with pytest.raises(RunFinished, match="cannot be retried: its journal has been pruned"):
         run_rules.controlled(pruned, Control.RETRY, NOW)
+
+
+@pytest.mark.parametrize("control", Control)
+def test_a_run_that_was_moved_takes_no_control(control: Control) -> None:
+    with pytest.raises(RunFinished, match="moved to there"):
+        run_rules.controlled(in_state(State.MOVED, waits="moved to there"), control, NOW)

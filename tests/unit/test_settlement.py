@@ -154,6 +154,21 @@ def test_a_doubt_taken_over_with_its_key_is_the_start_too() -> None:
     assert settlement.standing([_of_start(Kind.DOUBT, 3, k="refund:7")]) == Standing(taken, taken, 4)
 
 
+@pytest.mark.parametrize(
+    ("doubted_in", "now_ms", "believed"),
+    [("boot", 5_000, 1_300), ("boot", 1_200, 1_200), ("boot before", 5_000, 5_000), ("", 5_000, 5_000)],
+)
+def test_a_clock_set_forward_within_one_boot_is_not_believed(
+    doubted_in: str, now_ms: int, believed: int
+) -> None:
+    doubt = StartBody(t=1_000, boot=doubted_in, boot_ms=100)
+    assert settlement.believed_ms(doubt, now_ms, "boot", 400) == believed
+
+
+def test_a_start_is_read_as_it_was_written() -> None:
+    assert settlement.read_body_of_start(settlement.write_start(ASKED, n=2, w="s")) == _body(2, w="s")
+
+
 def test_a_record_that_is_none_of_a_start_is_corrupt() -> None:
     with pytest.raises(Corrupt, match="record 7 is no record of a start: Expected") as caught:
         settlement.standing([Record(7, Kind.INTENT, "#refund#0", 0, b'{"n":"x"}')])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import ninelives as nl
-from ninelives.core.journal.recovery_log import Recovery
+from ninelives.core.journal.recovery_log import Left, Recovery
 from ninelives.core.model.log_entry import Happening
 from ninelives.core.model.run import Kind, NewRun
 from ninelives.core.model.session import Cause
 from ninelives.core.rules import run_rules
+from ninelives.core.rules.recovery_check import faults_of_state
 from ninelives.engine.hooks import RecordsCommitted
 from ninelives.engine.worker.takeover import Takeover
 from ninelives.stores.clock import SystemClock
@@ -21,7 +24,7 @@ from ninelives.stores.memory import MemoryStore
 from ninelives.testing import Sandbox
 from ninelives.testing.dying_store import parse_kill
 from tests.clocks import SteppingClock
-from tests.contract.makers import new_session
+from tests.contract.makers import append, new_session
 
 RUN, _ = run_rules.created(NewRun(id="run", agent="agent", fingerprint=b"f" * 16, body=b"{}"), 1, 5_000)
 
@@ -43,6 +46,16 @@ def test_progress_is_told_in_the_stores_time_however_the_workers_clock_is_set(ju
     takeover.committed(written(Kind.RESULT))
     assert takeover.progress_ms == 5_040
     assert told == [takeover]
+
+
+def test_a_run_has_resumed_when_it_first_writes_although_its_first_step_takes_long() -> None:
+    clock = SteppingClock()
+    takeover = Takeover(RUN, 5_000, clock, lambda _: None)
+    clock.advance(40)
+    takeover.committed(written(Kind.INTENT))
+    clock.advance(60_000)
+    takeover.committed(written(Kind.RESULT))
+    assert (takeover.resumed_ms, takeover.progress_ms) == (5_040, 65_040)
 
 
 class NotingStore:
@@ -104,3 +117,45 @@ def test_a_run_of_which_only_the_end_was_missing_has_made_progress() -> None:
         assert sandbox.run(agent) == 1
         (entry,) = [one for one in sandbox.store.read_log() if one.kind is Happening.RECOVERED]
     assert msgspec.json.decode(entry.body, type=Recovery).progress_ms is not None
+
+
+@pytest.mark.parametrize(("is_resumable", "kind"), [(True, "resumable"), (False, "keyed")])
+def test_a_body_that_begins_again_is_counted_so_although_its_action_has_a_key(
+    is_resumable: bool, kind: str
+) -> None:
+    begun: list[str] = []
+
+    @nl.action(name="takeover.keyed", key="k:{order}", resumable=is_resumable)
+    async def keyed(order: int) -> int:
+        begun.append("body")
+        return 1
+
+    @nl.agent(name="takeover.keyed_agent")
+    async def agent() -> int:
+        return await keyed(1)
+
+    with Sandbox(kill=parse_kill("before:commit:2")) as sandbox:
+        with suppress(Exception):  # the other one is in doubt
+            sandbox.run(agent)
+        (entry,) = [one for one in sandbox.store.read_log() if one.kind is Happening.RECOVERED]
+    found = msgspec.json.decode(entry.body, type=Recovery)
+    assert found.redone_kinds == {kind: 1}
+    assert found.outcome == ("recovered" if is_resumable else "escalated")  # it stopped for a person
+    assert len(begun) == (2 if is_resumable else 1)
+
+
+def test_a_journal_that_is_not_as_the_last_worker_left_it_is_a_fault() -> None:
+    store = MemoryStore(SteppingClock())
+    store.register_session(new_session("s1"))
+    store.create_runs([NewRun(id="r", agent="agent", fingerprint=b"f" * 16, body=b"{}")])
+    (run,) = store.claim_runs("s1", 1, {"agent": 1}).runs
+    store.commit([append(run, b"1", b"2", kind=Kind.LOG)])
+    store.end_sessions(["s1"], Cause.DIED)
+    (entry,) = [one for one in store.read_log(run="r") if one.kind is Happening.LEFT]
+    left, journal = msgspec.json.decode(entry.body, type=Left), store.load_journal("r", since=0)
+    assert left.head == journal.run.head.hex()
+    assert faults_of_state(left, journal.run.length, journal.records) == ()
+    assert "3 records, and 2 are there" in faults_of_state(left, 2, journal.records[:2])[0]
+    other = replace(left, head="00" * 16)
+    (fault,) = faults_of_state(other, journal.run.length, journal.records)
+    assert fault == "state: record 2 is not the one that the last worker left"

@@ -13,7 +13,7 @@ from ninelives.core.model.commit import End, Outcome, Verdict
 from ninelives.core.model.run import INLINE_BYTES, Kind, State
 from ninelives.core.rules import run_rules as rules
 from ninelives.core.values import blobs
-from ninelives.engine.commit.ticket import NOTHING, Extras, Tail, Ticket, deliver, sealed
+from ninelives.engine.commit.ticket import NO_EXTRAS, Extras, Tail, Ticket, commit_of, deliver
 from tests.contract.makers import new_item, new_run, reserve
 
 LONG_SECONDS = 30.0
@@ -27,7 +27,7 @@ def tail() -> Tail:
     return Tail(run)
 
 
-def ticket(tail: Tail, *bodies: bytes, extras: Extras = NOTHING, waited_for: bool = False) -> Ticket:
+def ticket(tail: Tail, *bodies: bytes, extras: Extras = NO_EXTRAS, waited_for: bool = False) -> Ticket:
     made = Ticket(tail, extras, None, waited_for=waited_for)
     for body in bodies:
         made.add((Kind.RESULT, "step", body), 7)
@@ -104,7 +104,7 @@ def test_a_ticket_that_nobody_meant_to_wait_for_cannot_be_joined(tail: Tail) -> 
 @pytest.mark.parametrize(
     ("extras", "may_be"),
     [
-        (NOTHING, False),
+        (NO_EXTRAS, False),
         (Extras(change=End(State.COMPLETED)), False),
         (Extras(keys=(reserve(),)), True),
         (Extras(opens=(new_item(),)), True),
@@ -123,7 +123,7 @@ def test_what_others_did_meanwhile_may_refuse_all_but_records_and_changes(
 
 def test_a_body_at_the_limit_stays_and_one_beyond_it_becomes_a_blob(tail: Tail) -> None:
     one = ticket(tail, b"s" * INLINE_BYTES, b"l" * (INLINE_BYTES + 1))
-    commit = sealed([one])
+    commit = commit_of([one])
     small, large = commit.records
     assert (small.body, small.blobs) == (b"s" * INLINE_BYTES, ())
     assert (large.body, large.blobs) == (b"", (blobs.digest(b"l" * (INLINE_BYTES + 1)),))
@@ -137,14 +137,14 @@ def test_a_body_beyond_every_limit_is_refused(tail: Tail, monkeypatch: pytest.Mo
         one.add((Kind.RESULT, "fetch#1", bytes(INLINE_BYTES + 11)), 7)
     assert (caught.value.run, caught.value.step) == ("r1", "fetch#1")
     assert str(INLINE_BYTES + 11) in caught.value.what
-    assert len(sealed([one]).records) == 1
+    assert len(commit_of([one]).records) == 1
 
 
 def test_parts_that_are_kept_apart_follow_the_body(tail: Tail) -> None:
     one = ticket(tail)
     one.add((Kind.RESULT, "list#0", b"small", [b"first", b"second"]), 7)
     one.add((Kind.RESULT, "list#1", b"l" * (INLINE_BYTES + 1), (b"first",)), 7)
-    small, large = sealed([one]).records
+    small, large = commit_of([one]).records
     assert (small.body, small.blobs) == (b"small", (blobs.digest(b"first"), blobs.digest(b"second")))
     assert large.body == b""
     assert large.blobs == (blobs.digest(b"l" * (INLINE_BYTES + 1)), blobs.digest(b"first"))
@@ -156,7 +156,7 @@ def test_parts_of_other_types_are_refused_too(tail: Tail, part: object) -> None:
     one = ticket(tail)
     with pytest.raises(BadRecord):
         one.add((Kind.RESULT, "list#0", b"", [b"good", part]), 7)  # type: ignore[arg-type]
-    assert sealed([one]).records == ()
+    assert commit_of([one]).records == ()
     assert one.spills == []
 
 
@@ -175,13 +175,13 @@ def test_other_types_are_refused_and_leave_no_trace(tail: Tail, draft: tuple[Kin
     with pytest.raises(BadRecord, match=r"\(Kind, str, bytes\)") as caught:
         one.add(draft, 7)
     assert caught.value.remedy
-    assert sealed([one]).records == ()
+    assert commit_of([one]).records == ()
 
 
 def test_tickets_of_one_run_are_sealed_as_one_chain(tail: Tail) -> None:
     extras = Extras(keys=(reserve(),), change=End(State.FAILED))
     group = [ticket(tail, b"1"), ticket(tail, b"2", b"3"), ticket(tail, b"4", extras=extras)]
-    commit = sealed(group)
+    commit = commit_of(group)
     assert (commit.run, commit.epoch, commit.length, commit.head) == ("r1", 0, 1, tail.head)
     assert [record.body for record in commit.records] == [b"1", b"2", b"3", b"4"]
     assert [record.seq for record in commit.records] == [1, 2, 3, 4]
@@ -193,16 +193,16 @@ def test_tickets_of_one_run_are_sealed_as_one_chain(tail: Tail) -> None:
 def test_sealing_moves_no_tail_and_can_be_done_again(tail: Tail) -> None:
     group = [ticket(tail, b"1"), ticket(tail, b"2")]
     before = (tail.length, tail.head)
-    assert sealed(group) == sealed(group)
+    assert commit_of(group) == commit_of(group)
     assert (tail.length, tail.head) == before
-    assert sealed(group[1:]).records[0].seq == 1
+    assert commit_of(group[1:]).records[0].seq == 1
 
 
 def test_all_that_a_commit_may_carry_is_carried(tail: Tail) -> None:
     extras = Extras(
         keys=(reserve(),), opens=(new_item(),), closes=("i2",), takes=(3,), change=End(State.COMPLETED)
     )
-    commit = sealed([ticket(tail, b"x", extras=extras)])
+    commit = commit_of([ticket(tail, b"x", extras=extras)])
     carried = (commit.keys, commit.opens, commit.closes, commit.takes, commit.change)
     assert carried == (extras.keys, extras.opens, extras.closes, extras.takes, extras.change)
 
@@ -224,7 +224,7 @@ class Letterbox:
 def test_each_home_gets_its_tickets_once_and_in_order(tail: Tail) -> None:
     first, second = Letterbox(), Letterbox()
     homes = [first, second, None, first, second, first]
-    tickets = [Ticket(tail, NOTHING, home, waited_for=home is None) for home in homes]
+    tickets = [Ticket(tail, NO_EXTRAS, home, waited_for=home is None) for home in homes]
     for one in tickets:
         one.answer(DONE)
     deliver(tickets)

@@ -9,7 +9,11 @@ from ninelives.core.model.run import State
 from ninelives.core.model.transitions import TABLE, Event, advance
 
 EXPECTED = {
-    State.PENDING: {Event.CLAIM: State.RUNNING, Event.CANCEL: State.CANCELLED},
+    State.PENDING: {
+        Event.CLAIM: State.RUNNING,
+        Event.CANCEL: State.CANCELLED,
+        Event.DEPART: State.MOVED,
+    },
     State.RUNNING: {
         Event.PARK: State.CHECKPOINTED,
         Event.RELEASE: State.CHECKPOINTED,
@@ -17,9 +21,11 @@ EXPECTED = {
         Event.FAIL: State.FAILED,
         Event.CANCEL: State.CANCELLED,
         Event.ESCALATE: State.ESCALATED,
+        Event.DEPART: State.MOVED,
     },
-    State.CHECKPOINTED: {Event.CLAIM: State.RUNNING},
-    State.ESCALATED: {Event.RESOLVE: State.CHECKPOINTED},
+    State.CHECKPOINTED: {Event.CLAIM: State.RUNNING, Event.DEPART: State.MOVED},
+    State.ESCALATED: {Event.RESOLVE: State.CHECKPOINTED, Event.DEPART: State.MOVED},
+    State.MOVED: {Event.RETURN: State.CHECKPOINTED},
     State.FAILED: {Event.RETRY: State.CHECKPOINTED},
     State.COMPLETED: {},
     State.CANCELLED: {},
@@ -41,7 +47,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
 
 
 def test_the_remedy_names_what_is_allowed_or_that_nothing_is() -> None:
-    with pytest.raises(IllegalTransition, match="From pending it can: cancel, claim"):
+    with pytest.raises(IllegalTransition, match="From pending it can: cancel, claim, depart"):
         advance(State.PENDING, Event.PARK)
     with pytest.raises(IllegalTransition, match="completed is final"):
         advance(State.COMPLETED, Event.CLAIM)

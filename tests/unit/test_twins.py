@@ -34,6 +34,11 @@ TWINS: list[tuple[type, type, dict[str, str]]] = [
 """An async class, its plain twin, and which of its methods take other parameters on purpose."""
 OF_OURS = {"call", "create_here", "until", "until_output"}
 """Public methods of a runtime that only our own handles use."""
+WITHOUT = {
+    "gather": "plain code has threads instead of awaitables: nl.sync.map, asyncio.to_thread",
+    "timeout": "nothing can stop a thread in the middle of a block; a step has timeout=",
+}
+"""What agents await and plain agents have no twin of, and why."""
 
 
 def _is_async(method: Any) -> bool:
@@ -64,6 +69,13 @@ def test_a_twin_has_every_async_method_with_the_same_parameters(
         if name not in apart:
             assert _parameters(twin) == _parameters(method), f"{plain.__name__}.{name}"
     assert apart.keys() <= methods.keys()
+
+
+def test_everything_that_an_agent_awaits_has_a_plain_twin_or_a_reason() -> None:
+    functions = {name: one for name in dir(nl) if inspect.isfunction(one := getattr(nl, name))}
+    awaited = {name for name, one in functions.items() if _is_async(one) or _is_async(inspect.unwrap(one))}
+    assert {"sleep", "spawn", "timeout"} <= awaited
+    assert awaited - set(sync.__all__) == WITHOUT.keys()
 
 
 @pytest.mark.parametrize("name", [name for name in sync.__all__ if name not in ("Child", "emit", "map")])

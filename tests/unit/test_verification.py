@@ -16,7 +16,7 @@ from ninelives.core.journal.settlement import write_start
 from ninelives.core.model.key import Key, KeyState
 from ninelives.core.model.log_entry import Happening
 from ninelives.core.model.run import Kind, Record
-from ninelives.core.rules.recovery_check import account_of, faults_of_keys
+from ninelives.core.rules.recovery_check import faults_of_keys, summary_of
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.store import Store
 from ninelives.views.recoveries import last_recovery
@@ -70,8 +70,8 @@ SETTLED = replace(ROW, state=KeyState.SETTLED, body=b'"paid"')
     ],
 )
 def test_a_table_that_tells_what_the_journal_tells_is_sound(kinds: tuple[Kind, ...], row: Key) -> None:
-    account = account_of(told(*kinds))
-    assert account.faults + faults_of_keys("run", account.keys, {row.key: row}, TAKEN_MS) == ()
+    summary = summary_of(told(*kinds))
+    assert summary.faults + faults_of_keys("run", summary.keys, {row.key: row}, TAKEN_MS) == ()
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_a_table_that_tells_what_the_journal_tells_is_sound(kinds: tuple[Kind, .
 def test_a_table_that_tells_something_else_is_found(
     kinds: tuple[Kind, ...], row: Key | None, words: str
 ) -> None:
-    keys = account_of(told(*kinds)).keys
+    keys = summary_of(told(*kinds)).keys
     (fault,) = faults_of_keys("run", keys, {row.key: row} if row is not None else {}, TAKEN_MS)
     assert fault.startswith("key 'refund:1': ")
     assert words in fault
 
 
 def test_two_outcomes_of_a_step_are_found() -> None:
-    account = account_of(told(Kind.INTENT, Kind.RESULT, Kind.RESULT))
-    assert account.faults == ("step #refund#0 has two outcomes",)
+    summary = summary_of(told(Kind.INTENT, Kind.RESULT, Kind.RESULT))
+    assert summary.faults == ("step #refund#0 has two outcomes",)
 
 
 def recovered(store: Store, meanwhile: Callable[[], object], file: Path) -> Verified:

@@ -128,7 +128,8 @@ def test_a_run_that_kills_every_worker_is_quarantined_and_the_innocent_complete(
     (item,) = store.list_inbox()
     asked = read_item_body(item)
     assert item.kind is ItemKind.QUARANTINE
-    assert "out of lives" in asked.what
+    assert "out of lives: 4 workers died while they executed this run" in asked.what
+    assert "during the last 2 it ran solo" in asked.what
     assert list(asked.evidence) == ["death 1", "death 2"]
     assert all("pid" in seen for seen in asked.evidence.values())
     assert {row(store, f"innocent{n}").state for n in range(5)} == {State.COMPLETED}

@@ -15,16 +15,30 @@ from typing import Annotated
 import typer
 
 from ninelives import __version__
-from ninelives.cli import commands_people
+from ninelives.cli import commands_operate, commands_people
 from ninelives.cli.commands import store as upkeep
-from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, EXIT_USAGE, AsJson, Named, Target, Url, Words
+from ninelives.cli.govern import approvers, audit_log, budgets, halts, policy
+from ninelives.cli.help_groups import GroupedCommands
+from ninelives.cli.options import (
+    EXIT_FAILED,
+    EXIT_STORE,
+    EXIT_USAGE,
+    AsJson,
+    Named,
+    PolicyFile,
+    Target,
+    Url,
+    Words,
+)
 from ninelives.core.errors import NineLivesError, StoreError, UsageError
+from ninelives.logs.log_format import LogFormat
 from ninelives.stores.open import DEFAULT_URL
 
 RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id.")]
 
 app = typer.Typer(
     name="ninelives",
+    cls=GroupedCommands,
     help="A crash-only runtime for AI agents.",
     no_args_is_help=True,
     add_completion=False,
@@ -50,6 +64,7 @@ def run(
     arg: Named = None,
     id: Annotated[str | None, typer.Option("--id", help="The run's id; a known id resumes that run.")] = None,
     store: Url = DEFAULT_URL,
+    policy: PolicyFile = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Only start it; a worker executes it.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -63,7 +78,7 @@ def run(
     if no_wait:
         start.start(target, args or [], named=arg or [], id=id, url=store, as_json=as_json)
     else:
-        command.run(target, args or [], named=arg or [], id=id, url=store, as_json=as_json)
+        command.run(target, args or [], named=arg or [], id=id, url=store, as_json=as_json, policy=policy)
 
 
 Code = Annotated[
@@ -91,6 +106,11 @@ Backoff = Annotated[
 ]
 
 
+Log = Annotated[
+    LogFormat, typer.Option("--log", help="How the log is written: text, or json: one object per line.")
+]
+
+
 @app.command()
 def worker(
     target: Code,
@@ -101,18 +121,21 @@ def worker(
     lease: Lease = 10.0,
     hang: Hang = 30.0,
     backoff: Backoff = 5.0,
+    log: Log = LogFormat.TEXT,
+    policy: PolicyFile = None,
 ) -> None:
-    """Work on runs until stopped: a supervisor restarts workers that die and kills workers that hang.
+    """Work on runs until stopped.
 
+    A supervisor restarts workers that die and kills workers that hang.
     SIGTERM stops it (no run loses a life). SIGHUP restarts the workers with new code, one after the other.
     """
     from ninelives.cli.commands import up as command
 
-    command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff)
+    command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff, log, policy=policy)
 
 
 @app.command()
-def up(
+def up(  # noqa: PLR0917 (each is an option)
     target: Code,
     store: Url = DEFAULT_URL,
     concurrency: Concurrency = 100,
@@ -124,11 +147,52 @@ def up(
     lease: Lease = 10.0,
     hang: Hang = 30.0,
     backoff: Backoff = 5.0,
+    log: Log = LogFormat.TEXT,
+    policy: PolicyFile = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", min=1, max=65535, help="Also serve metrics, as `metrics` does."),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="The address for --metrics-port.")
+    ] = "127.0.0.1",
+    audit_every: Annotated[
+        str, typer.Option("--audit-every", help="Also audit the store at this interval, such as 24h.")
+    ] = "",
+    notify: Annotated[
+        Path | None,
+        typer.Option("--notify", metavar="FILE", help="Also run `notify` with this configuration."),
+    ] = None,
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="AGE", help="Also remove what is older, as `store retain` does.")
+    ] = "",
+    replicate: Annotated[
+        str,
+        typer.Option("--replicate", metavar="DEST", help="Also copy the store, as `store replicate` does."),
+    ] = "",
 ) -> None:
-    """Work on runs as `worker` does, with one process per CPU."""
+    """Work on runs, with one process per CPU and other commands beside.
+
+    It works as `worker` does.
+    """
     from ninelives.cli.commands import up as command
 
-    command.keep(target, store, concurrency, limit or [], processes, lease, hang, backoff)
+    companions = command.companions(
+        metrics_port, metrics_host, audit_every, notify=notify, keep=keep, replicate=replicate
+    )
+    command.keep(
+        target,
+        store,
+        concurrency,
+        limit or [],
+        processes,
+        lease,
+        hang,
+        backoff,
+        log,
+        companions,
+        policy=policy,
+    )
 
 
 @app.command()
@@ -147,8 +211,9 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replay all unfinished runs against new code, executing nothing, and list those that do not fit it.
+    """Replay unfinished runs against new code, executing nothing.
 
+    It lists the runs that do not fit the code.
     A run whose agent this code does not declare does not fit.
     Exit 0 all fit, 1 some do not, 2 wrong usage or code that cannot be loaded, 4 store unusable.
     """
@@ -160,7 +225,7 @@ def check(
 @app.command()
 def ps(
     status: Annotated[
-        list[str] | None, typer.Option("--status", help="Only runs in this state; may be repeated.")
+        list[str] | None, typer.Option("--status", help="Only runs with this status; may be repeated.")
     ] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only runs of this agent.")] = None,
     label: Annotated[
@@ -172,7 +237,10 @@ def ps(
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first, with the state and position of each."""
+    """List unfinished runs, and what failed in the last day.
+
+    The newest comes first.
+    """
     from ninelives.cli.commands import ps as command
 
     command.ps(
@@ -195,7 +263,10 @@ def show(
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run: position, pending operations, what it waits for, last error, history."""
+    """Show all that is known of a run.
+
+    Position, pending operations, what it waits for, last error, history.
+    """
     from ninelives.cli.commands import show as command
 
     command.show(store, run, log=log, limit=limit, as_json=as_json)
@@ -208,7 +279,10 @@ def recoveries(
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Show the recovery log, newest first: what died, what took over, what was replayed or verified."""
+    """Show the recovery log, newest first.
+
+    What died, what took over, what was replayed or verified.
+    """
     from ninelives.cli.commands import recoveries as command
 
     command.recoveries(store, run, limit=limit, as_json=as_json)
@@ -221,7 +295,7 @@ def snapshot(
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Write everything that is stored of a run to a file, for debugging."""
+    """Write all that is stored of a run to a file, for debugging."""
     from ninelives.cli.commands import show as command
 
     command.snapshot(store, run, out, as_json=as_json)
@@ -231,7 +305,10 @@ def snapshot(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 )
 def demo(context: typer.Context) -> None:
-    """Watch a support agent survive kill -9; `demo --help` shows the options."""
+    """Watch a support agent survive kill -9.
+
+    `demo --help` shows the options.
+    """
     from ninelives.demo import main as show
 
     sys.exit(show(context.args))
@@ -276,8 +353,9 @@ def chaos(  # noqa: PLR0917 (each is an option)
     html: Annotated[Path | None, typer.Option("--html", help="Also write the report to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Kill your agent at every step, in every way, and report what is not crash-safe in it.
+    """Kill your agent everywhere, and report what is not crash-safe.
 
+    It is killed at every step, in every way.
     The agent really runs, many times, on scratch stores: point it at test doubles of what it calls.
     Exit 0 all targets met, 1 a target missed or something to fix, 2 wrong usage.
     """
@@ -312,7 +390,13 @@ def doctor(store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 
 
 commands_people.register(app)
+commands_operate.register(app)
+halts.register(app)
+app.add_typer(policy.app, name="policy")
 app.add_typer(upkeep.app, name="store")
+app.add_typer(audit_log.app, name="audit")
+app.add_typer(approvers.app, name="approvers")
+app.add_typer(budgets.app, name="budget")
 
 
 def main() -> None:

@@ -10,16 +10,45 @@ from typing import Annotated
 import typer
 
 from ninelives.cli.options import AsJson, Named, Target, Url, Words
+from ninelives.core.errors import UsageError
 from ninelives.stores.open import DEFAULT_URL
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 ItemId = Annotated[
     str, typer.Argument(metavar="ID", help="The item's id, or the id of a run with one open item.")
 ]
+SomeRun = Annotated[str | None, typer.Argument(metavar="[RUN]", help="The run's id; or choose by options.")]
+OfAgent = Annotated[str | None, typer.Option("--agent", help="All runs of this agent.")]
+WithLabel = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="All runs with this label.")
+]
+InState = Annotated[list[str] | None, typer.Option("--status", help="All runs with this status.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="1h", help="Runs that changed or ended within this age.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for a confirmation.")]
 By = Annotated[
     str | None, typer.Option("--by", help="Your name, stored with the answer; default: the login.")
 ]
 Note = Annotated[str, typer.Option("--note", help="Comment, stored with the answer.")]
+Sign = Annotated[bool, typer.Option("--sign", help="Sign the answer with your SSH key, by ssh-keygen.")]
+SshKey = Annotated[
+    str | None,
+    typer.Option(
+        "--key", metavar="FILE", help="The key; a .pub file takes it from the agent. Default: id_ed25519."
+    ),
+]
+Valid = Annotated[str, typer.Option("--valid", metavar="1d", help="How long the signature counts, from now.")]
+PrintRequest = Annotated[
+    bool, typer.Option("--print-request", help="Print the text to sign elsewhere, and answer nothing yet.")
+]
+SignatureFile = Annotated[
+    str | None, typer.Option("--signature", metavar="FILE", help="The signature that was made elsewhere.")
+]
+RequestFile = Annotated[
+    str | None,
+    typer.Option("--request", metavar="FILE", help="What it signs; default: the same name without .sig."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -64,28 +93,52 @@ def inbox(
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List what waits for a person: approvals, questions, actions in doubt, escalated runs."""
+    """List what waits for a person.
+
+    Approvals, questions, actions in doubt, escalated runs.
+    """
     from ninelives.cli.commands import inbox as command
 
     command.inbox(store, run=run, answered=every, limit=limit, as_json=as_json)
 
 
 def approve(
-    item: ItemId, by: By = None, note: Note = "", store: Url = DEFAULT_URL, as_json: AsJson = False
+    item: ItemId,
+    by: By = None,
+    note: Note = "",
+    sign: Sign = False,
+    key: SshKey = None,
+    valid: Valid = "1d",
+    print_request: PrintRequest = False,
+    signature: SignatureFile = None,
+    request: RequestFile = None,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
 ) -> None:
     """Approve exactly what an item shows."""
-    from ninelives.cli.commands import inbox as command
-
-    command.answer(store, item, "approved", note=note, by=by, as_json=as_json)
+    how = (sign, key, valid, print_request, signature, request)
+    _answer(store, item, "approved", how, note=note, by=by, as_json=as_json)
 
 
 def deny(
-    item: ItemId, by: By = None, note: Note = "", store: Url = DEFAULT_URL, as_json: AsJson = False
+    item: ItemId,
+    by: By = None,
+    note: Note = "",
+    sign: Sign = False,
+    key: SshKey = None,
+    valid: Valid = "1d",
+    print_request: PrintRequest = False,
+    signature: SignatureFile = None,
+    request: RequestFile = None,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
 ) -> None:
-    """Deny what an item shows: the action is not executed, and the agent gets nl.Denied with the note."""
-    from ninelives.cli.commands import inbox as command
+    """Deny what an item shows.
 
-    command.answer(store, item, "denied", note=note, by=by, as_json=as_json)
+    The action is not executed, and the agent gets nl.Denied with the note.
+    """
+    how = (sign, key, valid, print_request, signature, request)
+    _answer(store, item, "denied", how, note=note, by=by, as_json=as_json)
 
 
 def resolve(
@@ -107,7 +160,10 @@ def resolve(
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a question, settle an action in doubt, or retry or fail an escalated run."""
+    """Answer a question, settle a doubt, or retry or fail a run.
+
+    A doubt is an action of which it is not known whether it happened; the run is an escalated one.
+    """
     from ninelives.cli.commands import inbox as command
 
     says, value = command.resolution(
@@ -132,24 +188,63 @@ def signal(
     command.signal(store, run, name, value, id=id, as_json=as_json)
 
 
-def cancel(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Cancel a run."""
-    _control(store, run, "cancel", as_json)
+def cancel(
+    run: SomeRun = None,
+    agent: OfAgent = None,
+    label: WithLabel = None,
+    status: InState = None,
+    since: Since = None,
+    yes: Yes = False,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a run, or all unfinished runs that fit the options."""
+    _control(store, "cancel", run, (agent, label, status, since), yes=yes, as_json=as_json)
 
 
-def pause(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Pause a run: no worker takes it until it is resumed."""
-    _control(store, run, "pause", as_json)
+def pause(
+    run: SomeRun = None,
+    agent: OfAgent = None,
+    label: WithLabel = None,
+    status: InState = None,
+    since: Since = None,
+    yes: Yes = False,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Pause a run, or many.
+
+    No worker takes them until they are resumed.
+    """
+    _control(store, "pause", run, (agent, label, status, since), yes=yes, as_json=as_json)
 
 
-def resume(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Let a paused run continue."""
-    _control(store, run, "resume", as_json)
+def resume(
+    run: SomeRun = None,
+    agent: OfAgent = None,
+    label: WithLabel = None,
+    status: InState = None,
+    since: Since = None,
+    yes: Yes = False,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Let a paused run continue, or many."""
+    _control(store, "resume", run, (agent, label, status, since), yes=yes, as_json=as_json)
 
 
-def retry(run: RunId, store: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Resume a failed run at its failed step."""
-    _control(store, run, "retry", as_json)
+def retry(
+    run: SomeRun = None,
+    agent: OfAgent = None,
+    label: WithLabel = None,
+    status: InState = None,
+    since: Since = None,
+    yes: Yes = False,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Resume a failed run at its failed step, or many."""
+    _control(store, "retry", run, (agent, label, status, since), yes=yes, as_json=as_json)
 
 
 def fork(
@@ -171,15 +266,19 @@ def fork(
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Create a run that shares the records of another up to a step, and continues from there."""
+    """Create a run from the records of another, up to a step.
+
+    It continues from there.
+    """
     from ninelives.cli.commands import control as command
 
     command.fork(store, run, at, result, id=id, after=after, as_json=as_json)
 
 
 def watch(run: RunId, store: Url = DEFAULT_URL) -> None:
-    """Follow a run until it ends: its steps, what it logs, what it waits for.
+    """Follow a run until it ends.
 
+    Its steps, what it logs, what it waits for.
     Exit 0 completed, 1 failed or cancelled.
     """
     from ninelives.cli.commands import watch as command
@@ -187,7 +286,55 @@ def watch(run: RunId, store: Url = DEFAULT_URL) -> None:
     command.watch(store, run)
 
 
-def _control(store: str, run: str, action: str, as_json: bool) -> None:
-    from ninelives.cli.commands import control as command
+def _answer(
+    store: str,
+    item: str,
+    says: str,
+    how: tuple[bool, str | None, str, bool, str | None, str | None],
+    *,
+    note: str,
+    by: str | None,
+    as_json: bool,
+) -> None:
+    if any(one for one in how[:2] + how[3:]):
+        from ninelives.cli.govern import signed_answer as signed
+        from ninelives.core.journal.answers import Says
 
-    command.control(store, run, action, as_json=as_json)
+        signing = signed.Signing(*how)
+        signing.check()
+        signed.answer(store, item, Says(says), signing, note=note, by=by, as_json=as_json)
+        return
+    from ninelives.cli.commands import inbox as command
+
+    command.answer(store, item, says, note=note, by=by, as_json=as_json)
+
+
+def _control(
+    store: str,
+    action: str,
+    run: str | None,
+    chosen: tuple[str | None, list[str] | None, list[str] | None, str | None],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    agent, label, status, since = chosen
+    if run is not None:
+        if any(one is not None for one in chosen):
+            raise UsageError("a run and a choice of runs", remedy="Give the run's id, or the options")
+        from ninelives.cli.commands import control
+
+        control.control(store, run, action, as_json=as_json)
+        return
+    from ninelives.cli.operate import bulk
+
+    bulk.bulk(
+        store,
+        action,
+        agent=agent,
+        labels=label or [],
+        statuses=status or [],
+        since=since,
+        yes=yes,
+        as_json=as_json,
+    )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import StoreError, UsageError
 from ninelives.stores import url as urls
 from ninelives.stores.open import DEFAULT_URL, open_store
 from ninelives.stores.presence import is_there
+from ninelives.views.durations import duration_ms
 
 EXIT_FAILED, EXIT_USAGE, EXIT_PERSON, EXIT_STORE = 1, 2, 3, 4
 EXIT_PIPE = 141  # what a shell reports for SIGPIPE: the command was done, its output was not read
@@ -34,6 +36,38 @@ Words = Annotated[
 Named = Annotated[list[str] | None, typer.Option("--arg", metavar="NAME=JSON", help="An argument by name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", envvar="NINELIVES_POLICY", metavar="FILE", help="The policy that judges calls."),
+]
+
+
+def policy_path(policy: Path | None) -> str:
+    """Return the absolute path of a policy file that can be read; empty without one. Raises UsageError."""
+    if policy is None:
+        return ""
+    try:
+        policy.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"the policy {str(policy)!r} cannot be read: {error.strerror}",
+            remedy="Nothing was started. Give the path of a policy file",
+        ) from error
+    return str(policy.resolve())
+
+
+def ungoverned(store: Any) -> str:
+    """Return what to say of a process without a policy on a store that has been governed; else empty."""
+    from ninelives.governance.policy.kept import kept
+
+    last = max(kept(store), key=lambda one: one[1].first_ms, default=None)
+    if last is None:
+        return ""
+    return (
+        f"no policy judges what this process does, but policy {last[1].name!r} has governed this store. "
+        "To be governed, give --policy FILE or set NINELIVES_POLICY"
+    )
+
 
 def existing(url: str) -> str:
     """Return the URL if its store exists: a command that only reads must not create a store.
@@ -44,6 +78,18 @@ def existing(url: str) -> str:
         where = urls.path_of(url) or urls.shown(url)
         raise UsageError(f"there is no store at {where}", remedy="Name one with --store or NINELIVES_STORE")
     return url
+
+
+def to_be_created(url: str) -> str:
+    """Return where a store is about to be created, for people; empty if it exists, or that is unknown.
+
+    A command that creates a store says so: a mistyped URL makes a new and empty one.
+    """
+    with suppress(StoreError):
+        if not is_there(url):
+            path = urls.path_of(url)
+            return os.path.realpath(path) if path is not None else urls.shown(url)
+    return ""
 
 
 def opened(url: str) -> closing[Any]:
@@ -62,3 +108,27 @@ def command(words: Sequence[str], url: str, *rest: str) -> str:
     if rest:
         parts.append(shlex.join(rest))
     return " ".join(parts)
+
+
+def age_ms(text: str) -> int:
+    """Return an age such as 12h in milliseconds.
+
+    Raises UsageError.
+    """
+    found = duration_ms(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not an age", remedy="Write it as 90s, 15m, 12h or 30d")
+    return found
+
+
+def interval_ms(name: str, text: str) -> int:
+    """Return the interval that an option gives, in milliseconds: work at an interval of 0 would never pause.
+
+    Raises UsageError.
+    """
+    found = duration_ms(text, least_unit="ms")
+    if found is None:
+        raise UsageError(f"{name} {text!r} is not a time", remedy="Write it as 500ms, 90s, 15m, 12h or 30d")
+    if not found:
+        raise UsageError(f"{name} {text}", remedy="Give a time above 0, such as 24h or 500ms")
+    return found

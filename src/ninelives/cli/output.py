@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 
 import msgspec
 import typer
 
 from ninelives.cli.options import EXIT_FAILED, EXIT_PIPE
+from ninelives.store import Progress
 from ninelives.views.escape import ascii_json, json_text, shown
 
-_SHORT_CHARACTERS = 20
+_SHORT_CHARACTERS, _MOST_PAUSED = 20, 20
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
@@ -66,6 +67,20 @@ def say(line: str) -> None:
         sys.stderr.flush()
 
 
+def emit_paused(runs: Sequence[str], more: str) -> None:
+    """Print which runs are paused; of many, the first ones and the command that lists them all."""
+    for run in runs[:_MOST_PAUSED]:
+        emit(f"paused {shown(run)}")
+    if len(runs) > _MOST_PAUSED:
+        emit(f"and {len(runs) - _MOST_PAUSED:,} more; see {more}")
+
+
+def say_created(where: str) -> None:
+    """Say that a store was created, if one was (`options.to_be_created`)."""
+    if where:
+        say(f"created a new store: {where}")
+
+
 def emit_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
     """Print rows under their columns; every cell is escaped."""
     cells = [[shown(cell) for cell in row] for row in rows]
@@ -112,3 +127,17 @@ def age(seconds: float) -> str:
 def moment(when: datetime) -> str:
     """Return a time as text: UTC, to the second."""
     return when.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+@contextmanager
+def bar(what: str, *, as_json: bool) -> Iterator[Progress]:
+    """Yield a function that updates a progress bar, if stderr is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=console, disable=as_json or not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -30,7 +30,7 @@ from ninelives.views.recoveries import RecoveryEntry, recoveries
 _POLL_SECONDS = 1.0
 MOST_RUNS, LAST_RECOVERIES = 1_000, 3
 MINUTE_MS = 60_000
-_STATES = tuple(state for state in State if not state.is_final)
+_STATES = tuple(state for state in State if not state.is_final and state is not State.MOVED)
 
 
 class View(Struct, frozen=True):
@@ -52,13 +52,9 @@ class Board:
         self._console = Console(file=sys.stderr, markup=False, emoji=False, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False)
 
-    def print_event(self, line: str) -> None:
-        """Print a line about an event above the screen."""
-        self._console.print(Text(f"ninelives: {shown(line)}"), soft_wrap=True)
-
-    def print_output(self, worker: int, line: str) -> None:
-        """Print a line of a worker's output above the screen."""
-        self._console.print(Text(f"worker {worker}: {shown(line)}"), soft_wrap=True)
+    def print_line(self, line: str) -> None:
+        """Print a line of the log above the screen."""
+        self._console.print(Text(line), soft_wrap=True)
 
     @contextmanager
     def drawn(self) -> Iterator[None]:

@@ -10,7 +10,10 @@
     │   ├── IdConflict        the run id exists with other arguments
     │   ├── KeyConflict       the business key was used with other arguments
     │   ├── RunFinished       the run has ended and accepts nothing any more
+    │   │   └── RunMoved      the run was moved to another store, and accepts nothing here
     │   ├── StaleAnswer       the inbox item was answered or closed, or has changed
+    │   ├── StaleDocument     another process has changed the document
+    │   ├── BadFile           an export that was cut or changed, or that is none of ours
     │   └── NoRun             a step was called outside a run
     ├── StoreError
     │   ├── StoreUnavailable  nothing was written; the same call may work later
@@ -102,8 +105,20 @@ class RunFinished(UsageError):
     """The run has ended and accepts nothing any more."""
 
 
+class RunMoved(RunFinished):
+    """The run was moved to another store, or is on its way there, and accepts nothing here."""
+
+
 class StaleAnswer(UsageError):
     """The inbox item was answered, closed, or its action has changed since it was shown."""
+
+
+class StaleDocument(UsageError):
+    """The document has another version than the write expects: another process has changed it."""
+
+
+class BadFile(UsageError):
+    """A file that should be an export was cut or changed, or is none; nothing of it was used."""
 
 
 class NoRun(UsageError):
@@ -142,6 +157,10 @@ class Corrupt(StoreError):
     """What was read is not what was written. `seq` is the first bad record, if known."""
 
     seq: int | None = None
+
+
+class KeyMissing(Corrupt):
+    """Something is encrypted with a key that this process lacks, or was not encrypted for its place."""
 
 
 class ReplayError(NineLivesError):
@@ -193,6 +212,10 @@ class RunEscalated(RunError):
 
 class BudgetExceeded(RunError):
     """The run has used up its budget."""
+
+
+class PolicyFailed(RunError):
+    """A policy could not judge a call; nothing of the call was done."""
 
 
 class StaleResource(NineLivesError):

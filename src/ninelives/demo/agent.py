@@ -60,19 +60,19 @@ class Refused(Exception):
     """The shop refused a request; trying again will not help."""
 
 
-@nl.decision
+@nl.decision(retry=nl.Retry())  # a provider that is not there ends the demo soon
 async def choose(messages: list[Message]) -> Choice:
     """Ask the model what to do next."""
     return await model.ask(messages, run=nl.info().run)
 
 
-@nl.action(reads_only=True)
+@nl.action(reads_only=True, retry=nl.Retry())
 async def order_status(order_id: str) -> Order:
     """Look an order up."""
     return Order(**await _shop("GET", f"/orders/{order_id}"))
 
 
-@nl.action(reads_only=True)
+@nl.action(reads_only=True, retry=nl.Retry())
 async def technician_times(city: str) -> list[str]:
     """Look up when a technician could come."""
     found: list[str] = (await _shop("GET", f"/technicians/{city}"))["times"]

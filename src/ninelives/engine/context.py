@@ -16,11 +16,14 @@ from typing import Protocol
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import NineLivesError
+from ninelives.core.governance.judged import Judged
+from ninelives.core.governance.taint import NO_CHANGE, TaintChange
 from ninelives.core.ids import ID_MARK, aside, parse_step_id, positional_key
 from ninelives.core.journal.fork_origin import Origin
 from ninelives.core.journal.matching import RecordClaims
 from ninelives.core.journal.replay import Attempt, Replay
 from ninelives.core.model.commit import Verdict
+from ninelives.core.model.counter import StepCounts
 from ninelives.core.model.run import Kind, RunRow, StepKind
 from ninelives.core.model.totals import Facts
 from ninelives.core.step_ids import write_step_id
@@ -42,6 +45,7 @@ class Running(Protocol):
     replay: Replay
     limits: int
     sealed: NineLivesError | None
+    done: StepCounts
 
     @property
     def claims(self) -> RecordClaims:
@@ -50,6 +54,10 @@ class Running(Protocol):
     @property
     def has_one_branch(self) -> bool:
         """Whether the run has a single branch."""
+
+    @property
+    def last_error(self) -> str:
+        """The last error that the journal records, as text; empty if there is none."""
 
     def note(self, kind: Kind, step: str, body: bytes, facts: Facts = ..., /) -> None:
         """Write a record that no code waits for."""
@@ -101,14 +109,14 @@ class StepPosition:
 
     __slots__ = ("branch", "execution", "id", "name", "number")
 
-    def __init__(self, execution: Running, branch: Branch, name: str, given: str | None = None) -> None:
+    def __init__(self, execution: Running, branch: Branch, name: str, explicit_id: str | None = None) -> None:
         self.execution, self.name = execution, name
-        if given is None:
+        if explicit_id is None:
             self.branch = branch.name
             self.number, self.id = branch.next_call(name)
         else:
             # Not on the caller's branch: the call is found by its id, wherever in the code it is made.
-            self.branch, self.number = ID_MARK + given, 0
+            self.branch, self.number = ID_MARK + explicit_id, 0
             self.id = write_step_id(self.branch, name, 0)
 
     def id_under(self, name: str) -> str:
@@ -145,7 +153,9 @@ class Frame:
 
     `fingerprint` is that of the arguments. `cancels`: how many cancellations of its task were pending
     before it began. `failures`: the failed attempts so far. `admitted_ms`: when, by the boot clock, the
-    process last checked that it held its lease before the body began.
+    process last checked that it held its lease before the body began. `judged`: how a policy judged the call,
+    if one did. `charged`: what the body has charged, by meter. `taint`: where the data that it reads comes
+    from.
     """
 
     __slots__ = (
@@ -153,11 +163,14 @@ class Frame:
         "at",
         "attempt",
         "cancels",
+        "charged",
         "failures",
         "fingerprint",
         "is_over",
+        "judged",
         "kind",
         "position",
+        "taint",
     )
 
     def __init__(
@@ -170,6 +183,20 @@ class Frame:
         self.attempt = 1
         self.cancels = 0
         self.is_over = False
+        self.judged: Judged | None = None
+        self.taint: TaintChange | None = None
+        self.charged: dict[str, int] | None = None
+
+    def reads(self, taint: TaintChange) -> None:
+        """Note that the body has called a step that reads data of this origin."""
+        self.taint = (self.taint or NO_CHANGE).with_labels(taint.adds)
+
+    def charge(self, meter: str, amount: int) -> None:
+        """Add to what this body has spent of a meter. May be called on any thread."""
+        with _charging:
+            if self.charged is None:
+                self.charged = {}
+            self.charged[meter] = self.charged.get(meter, 0) + amount
 
 
 class WatchedFrame(Frame):
@@ -193,6 +220,7 @@ EXECUTION: ContextVar[Running | None] = ContextVar("ninelives_execution", defaul
 BRANCH: ContextVar[Branch] = ContextVar("ninelives_branch")
 FRAME: ContextVar[Frame | None] = ContextVar("ninelives_frame", default=None)
 
+_charging = threading.Lock()
 _runtimes = 0
 _runtimes_lock = threading.Lock()
 

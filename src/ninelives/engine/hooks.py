@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
 
 from ninelives.core.errors import Divergence, InvariantViolation
+from ninelives.core.governance.judged import Judged
 from ninelives.core.journal.replay import Recorded
 from ninelives.core.journal.resources import Target
 from ninelives.core.model.commit import Change, End, Escalate, Park
-from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.inbox import ItemKind, NewItem
 from ninelives.core.model.run import Kind, RunRow, State, StepKind
 from ninelives.engine.commit.ticket import Extras
 from ninelives.engine.context import FRAME, Frame, Running
 from ninelives.engine.spec.registry import Step
+from ninelives.store import Store
 
 LOGGER = logging.getLogger("ninelives")
 
@@ -43,6 +46,21 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     agent: str
     epoch: int
     turn: int
+    session: str = ""
+
+
+class LifeBegan(RunEvent, frozen=True, kw_only=True):
+    """This process executes the run from now on; its journal is read. Sent in the context of the run's task.
+
+    `row` is the run as it was claimed; an observer may read `store`, but not on the event loop.
+    """
+
+    row: RunRow
+    store: Store
+
+
+class LifeLeft(RunEvent, frozen=True, kw_only=True):
+    """The run is no longer executed here: it ended, waits, or belongs to another owner. As `LifeBegan`."""
 
 
 class StepEvent(RunEvent, frozen=True, kw_only=True):
@@ -76,10 +94,11 @@ class BodyEnded(StepEvent, frozen=True, kw_only=True):
 
 
 class AttemptFailed(StepEvent, frozen=True, kw_only=True):
-    """An attempt failed, and another one follows after `pause_seconds`."""
+    """An attempt failed, and another one follows after `pause_seconds`; `of` is the most attempts."""
 
     error: BaseException
     pause_seconds: float
+    of: int
 
 
 class KeyRead(StepEvent, frozen=True, kw_only=True):
@@ -97,6 +116,15 @@ class StepReplayed(RunEvent, frozen=True, kw_only=True):
 
     declared: Step
     record: Recorded
+
+
+class CallDenied(RunEvent, frozen=True, kw_only=True):
+    """A policy denied a call; nothing of it was done. `judged` says by which rules, if a policy judged it."""
+
+    declared: Step
+    step: str
+    judged: Judged | None
+    why: str
 
 
 class RunDiverged(RunEvent, frozen=True, kw_only=True):
@@ -126,10 +154,17 @@ class RunEscalation(RunEvent, frozen=True, kw_only=True):
     items: tuple[tuple[str, ItemKind], ...]
 
 
+class ItemsOpened(RunEvent, frozen=True, kw_only=True):
+    """The run asks a person, durably; it does not escalate: nothing is wrong with it."""
+
+    items: tuple[NewItem, ...]
+
+
 class RunEnded(RunEvent, frozen=True, kw_only=True):
-    """The run's end is durable."""
+    """The run's end is durable. `error` says why it failed; empty if it did not."""
 
     state: State
+    error: str = ""
 
 
 class AgentRaised(RunEvent, frozen=True, kw_only=True):
@@ -167,6 +202,12 @@ class Observer:
     def declared(self, event: StepDeclared) -> None:
         """Note that a step was declared."""
 
+    def life_began(self, event: LifeBegan) -> None:
+        """Note that a run is executed here."""
+
+    def life_left(self, event: LifeLeft) -> None:
+        """Note that a run is no longer executed here."""
+
     def body_began(self, event: BodyBegan) -> None:
         """Note that a body begins."""
 
@@ -185,6 +226,9 @@ class Observer:
     def replayed(self, event: StepReplayed) -> None:
         """Note that a recorded outcome was delivered."""
 
+    def denied(self, event: CallDenied) -> None:
+        """Note that a policy denied a call."""
+
     def diverged(self, event: RunDiverged) -> None:
         """Note that the code does not fit the journal."""
 
@@ -196,6 +240,9 @@ class Observer:
 
     def escalated(self, event: RunEscalation) -> None:
         """Note that a run waits for a person."""
+
+    def items_opened(self, event: ItemsOpened) -> None:
+        """Note that a run asks a person."""
 
     def ended(self, event: RunEnded) -> None:
         """Note that a run has ended."""
@@ -241,13 +288,26 @@ def beside(hooks: Hooks | None, observer: Observer) -> Hooks:
     return Hooks((*(hooks.observers if hooks is not None else ()), observer))
 
 
+@contextmanager
+def living(hooks: Hooks | None, run: RunRow, store: Store) -> Iterator[None]:
+    """Report the beginning and the end of a run's life in this process."""
+    if hooks is None:
+        yield
+        return
+    hooks.life_began(run, store)
+    try:
+        yield
+    finally:
+        hooks.life_left(run)
+
+
 # The engine's side --------------------------------------------------------------------------------
 
 
 class Hooks:
     """Makes the events and sends them to the observers that override their method."""
 
-    __slots__ = ("_calls", "_faulty", "_wants_bodies", "observers")
+    __slots__ = ("_calls", "_faulty", "_wants_bodies", "observers", "wants_records")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
@@ -260,6 +320,8 @@ class Hooks:
             if found:
                 self._calls[name] = found
         self._wants_bodies = "body_began" in self._calls or "body_ended" in self._calls
+        self.wants_records = "committed" in self._calls
+        """Whether commits of plain records are reported; others always are: of a new state, or with items."""
 
     def _send(self, calls: Iterable[Callable[[Any], None]], event: object) -> None:
         for call in calls:
@@ -278,6 +340,16 @@ class Hooks:
         """Report a declaration."""
         if calls := self._calls.get("declared"):
             self._send(calls, StepDeclared(step))
+
+    def life_began(self, run: RunRow, store: Store) -> None:
+        """Report that a run is executed here."""
+        if calls := self._calls.get("life_began"):
+            self._send(calls, LifeBegan(**_of_row(run), row=run, store=store))
+
+    def life_left(self, run: RunRow) -> None:
+        """Report that a run is no longer executed here."""
+        if calls := self._calls.get("life_left"):
+            self._send(calls, LifeLeft(**_of_row(run)))
 
     def around(self, step: Step) -> Callable[..., Any]:
         """Return a step's function, with its beginning and end reported."""
@@ -341,9 +413,10 @@ class Hooks:
         if calls := self._calls.get(name):
             self._send(calls, kind(**_of_frame(frame), **known))
 
-    def attempt_failed(self, frame: Frame, error: BaseException, pause_seconds: float) -> None:
+    def attempt_failed(self, frame: Frame, error: BaseException, pause_seconds: float, *, of: int) -> None:
         """Report an attempt that failed and is retried."""
-        self._report_step("attempt_failed", AttemptFailed, frame, error=error, pause_seconds=pause_seconds)
+        known = {"error": error, "pause_seconds": pause_seconds, "of": of}
+        self._report_step("attempt_failed", AttemptFailed, frame, **known)
 
     def key_read(self, frame: Frame) -> None:
         """Report that a body asked for its key."""
@@ -361,6 +434,10 @@ class Hooks:
         """Report that a recorded outcome is delivered."""
         self._report_run("replayed", StepReplayed, execution, declared=step, record=record)
 
+    def denied(self, execution: Running, step: Step, at: str, judged: Judged | None, why: str) -> None:
+        """Report that a policy denied a call."""
+        self._report_run("denied", CallDenied, execution, declared=step, step=at, judged=judged, why=why)
+
     def diverged(self, execution: Running, error: Divergence) -> None:
         """Report that the code does not fit the journal."""
         self._report_run("diverged", RunDiverged, execution, error=error)
@@ -376,36 +453,37 @@ class Hooks:
     def committed(self, execution: Running, records: Sequence[Sequence[Any]], extras: Extras) -> None:
         """Report records that are durable, and the run's new state if it changed."""
         change = extras.change
-        if "committed" in self._calls:
+        if self.wants_records:
             names = tuple((record[0], record[1]) for record in records)
             self._report_run("committed", RecordsCommitted, execution, records=names, change=change)
+        if extras.opens and not isinstance(change, Escalate):
+            self._report_run("items_opened", ItemsOpened, execution, items=tuple(extras.opens))
+        if change is None:
+            return
         if isinstance(change, Park):
             self._report_run("parked", RunParked, execution, waits=change.waits, due_ms=change.due_ms)
         elif isinstance(change, Escalate):
             items = tuple((item.id, item.kind) for item in extras.opens)
             self._report_run("escalated", RunEscalation, execution, waits=change.waits, items=items)
         elif isinstance(change, End):
-            self._report_run("ended", RunEnded, execution, state=change.state)
+            error = execution.last_error if change.state is State.FAILED else ""
+            self._report_run("ended", RunEnded, execution, state=change.state, error=error)
 
     def recovered(self, run: RunRow, *, taken_ms: int, progress_ms: int, replayed: int) -> None:
         """Report the first durable progress of a run that was taken over."""
         if calls := self._calls.get("recovered"):
-            event = RunRecovered(
-                run=run.id,
-                agent=run.agent,
-                epoch=run.epoch,
-                left_by=run.left_by or "",
-                deaths=run.deaths,
-                taken_ms=taken_ms,
-                progress_ms=progress_ms,
-                replayed=replayed,
-            )
-            self._send(calls, event)
+            known: dict[str, Any] = {"run": run.id, "agent": run.agent, "epoch": run.epoch}
+            known |= {"left_by": run.left_by or "", "deaths": run.deaths, "replayed": replayed}
+            self._send(calls, RunRecovered(**known, taken_ms=taken_ms, progress_ms=progress_ms))
+
+
+def _of_row(run: RunRow) -> dict[str, Any]:
+    known = {"run": run.id, "agent": run.agent, "session": run.session or ""}
+    return {**known, "epoch": run.epoch, "turn": run.turn}
 
 
 def _of_run(execution: Running) -> dict[str, Any]:
-    run = execution.run
-    return {"run": run.id, "agent": run.agent, "epoch": run.epoch, "turn": execution.turn}
+    return {**_of_row(execution.run), "turn": execution.turn}
 
 
 def _of_frame(frame: Frame) -> dict[str, Any]:

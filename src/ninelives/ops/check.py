@@ -10,7 +10,6 @@ run.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -35,10 +34,11 @@ from ninelives.engine.commit.ticket import Tail
 from ninelives.engine.run import lookup
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.intents import Intents
-from ninelives.engine.run.tasks import clear
+from ninelives.engine.run.tasks import clear, run_code
 from ninelives.engine.spec.registry import AGENTS, code_version
 from ninelives.engine.worker import event_loop, run_retry
-from ninelives.engine.worker.executor import drive, perform
+from ninelives.engine.worker.executor import drive
+from ninelives.ops import check_advice
 from ninelives.runtime import agent_loader
 from ninelives.store import Store
 from ninelives.stores.clock import SystemClock
@@ -67,7 +67,7 @@ _PAGE = 200
 _ENDED = "done, and the code ends without calling it"
 _UNREACHED = (
     "done, and not called before the next new step; if the code does not call it before its next new "
-    "effect or the end of its turn, the run is stopped there"
+    "effect or nl.next_turn(), the run is stopped there; if it ends before either, it is not"
 )
 _IF_IN_CHILD = (
     "If it moved into a child run, it is done again there, unless it was done under a key=: "
@@ -237,12 +237,12 @@ class Rehearsal:
                 if pending is None:
                     ended = await drive(execution, agent, journal)
                 else:
-                    ended = await perform(execution, compensations.call_all(execution, pending))
+                    ended = await run_code(execution, compensations.call_all(execution, pending))
         except TimeoutError:
             execution.seal(_Reached("too late"))
             await clear(execution)
             return hangs(run.id, run.agent, self._limit_seconds)
-        finding = _judged(run, execution, ended)
+        finding = _judged(journal, execution, ended)
         await clear(execution)
         if finding.fit in (Fit.FITS, Fit.FAILS) and not _completes(ended):
             registered = compensations.registered(execution.replay.kept) if pending is None else pending
@@ -288,11 +288,12 @@ async def _undoable(run: RunRow, execution: Execution, registered: list[Undo]) -
     return None
 
 
-def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) -> CheckFinding:
+def _judged(journal: Journal, execution: Execution, ended: asyncio.Task[Any] | None) -> CheckFinding:
+    run = journal.run
     if ended is None:
         why = execution.sealed
         if why is None or isinstance(why, _Reached):
-            return _fitting(run, execution, has_ended=False)
+            return _fitting(journal, execution, has_ended=False)
         return _finding(run, Fit.DIVERGES if isinstance(why, Divergence) else Fit.FAILS, why)
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
     if (repeated := compensations.repeated_at_end(execution, ended)) is not None:
@@ -302,11 +303,11 @@ def _judged(run: RunRow, execution: Execution, ended: asyncio.Task[Any] | None) 
     missed = lookup.passed_over(execution) if isinstance(ended.result(), NextTurn) else None
     if missed is not None:
         return _finding(run, Fit.DIVERGES, lookup.left_in_turn(missed, run.id))
-    return _fitting(run, execution, has_ended=True)
+    return _fitting(journal, execution, has_ended=True)
 
 
-def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFinding:
-    claims, forgets = execution.claims, lookup.forgotten(execution)
+def _fitting(journal: Journal, execution: Execution, *, has_ended: bool) -> CheckFinding:
+    run, claims, forgets = journal.run, execution.claims, lookup.forgotten(execution)
     left = sorted(claims.unclaimed(), key=lambda one: one.seq)
     done = [
         one.step
@@ -317,14 +318,15 @@ def _fitting(run: RunRow, execution: Execution, *, has_ended: bool) -> CheckFind
     starts = [one.step for one in left if isinstance(one, Start) and one.is_open and lookup.is_effect(one)]
     effects = [step for step in done if step_name(step) not in forgets]
     left_out = [step for step in reads if step not in set(execution.called_differently)]
+    gone = effects if has_ended else check_advice.passed(journal, execution, effects)
     warnings = (
         *_warned("executed again, with other arguments", execution.called_differently),
-        *_warned("recorded and no longer called", left_out, _if_renamed(left_out)),
+        *_warned("recorded and no longer called", left_out, check_advice.if_renamed(left_out)),
         *_warned(
             _ENDED if has_ended else _UNREACHED,
             effects,
-            _if_renamed(effects),
-            _if_given_up(effects),
+            check_advice.if_renamed(effects),
+            *check_advice.if_unreached(effects, left_out, gone=gone),
             _IF_IN_CHILD if effects and _has_children(execution) else "",
         ),
         *_registered(execution, has_ended=has_ended),
@@ -363,22 +365,12 @@ def _registered(execution: Execution, *, has_ended: bool) -> Iterator[Warned]:
     if has_ended:
         return
     if (why := compensations.repeated(execution)) is not None:
-        yield Warned(f"{why.what}; if it is not asked for, the run is stopped", why.remedy or "")
+        yield Warned(
+            f"{why.what}; if the code does not register it later, the run is stopped", why.remedy or ""
+        )
     elif (why := compensations.done_before(execution)) is not None:
-        said = "if the run fails before it is asked for, it is stopped"
+        said = "if the run fails before the code calls it, it is stopped"
         yield Warned(f"{why.what}; {said}", why.remedy or "")
-
-
-def _if_renamed(steps: Sequence[str]) -> str:
-    """Return what to write if recorded steps that the code no longer declares were renamed."""
-    names = sorted({name for step in steps if lookup.is_unknown(name := step_name(step))})
-    return "; ".join(f'If {name} was renamed, declare the step with aliases=["{name}"]' for name in names)
-
-
-def _if_given_up(steps: Sequence[str]) -> str:
-    """Return what to write if recorded effects are dropped on purpose."""
-    names = sorted({step_name(step) for step in steps})
-    return f"If you dropped it on purpose, declare @nl.agent(forgets={json.dumps(names)})"
 
 
 def _finding(run: RunRow, fit: Fit, why: BaseException) -> CheckFinding:
@@ -462,10 +454,10 @@ def main() -> None:
         agent_loader.load(order.target)
         asyncio.run(_rehearse_all(order, store, results))
     except UsageError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.write(f"ninelives: {type(error).__name__}: {error}\n")
         exit_code = EXIT_USAGE
     except NineLivesError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.write(f"ninelives: {type(error).__name__}: {error}\n")
         exit_code = EXIT_STORE
     sys.stderr.flush()
     os._exit(exit_code)

@@ -29,6 +29,7 @@ from ninelives.stores import url as urls
 from ninelives.stores.open import open_store
 from ninelives.stores.presence import is_there
 from ninelives.views import sessions
+from ninelives.views.counted import counted
 from ninelives.views.sessions import SessionLife
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def examine(url: str) -> Iterator[DoctorFinding]:
     if isinstance(store, DoctorFinding):
         yield store
         if path is not None and path.parent.is_dir():
-            yield from _surroundings(path)
+            # Permissions of what is not there are not right: only what is wrong with the directory is said.
+            yield from (one for one in _surroundings(path) if path.exists() or not _is_right(one))
         return
     try:
         yield _ok("open", store.url)
@@ -165,6 +167,10 @@ def _surroundings(path: Path) -> Iterator[DoctorFinding]:
     yield _permissions(path)
     yield judge_filesystem(*paths.filesystem_of(path, paths.mounted()))
     yield judge_space(shutil.disk_usage(path.parent).free)
+
+
+def _is_right(found: DoctorFinding) -> bool:
+    return found.check == "permissions" and found.level is Level.OK
 
 
 def _permissions(path: Path) -> DoctorFinding:
@@ -330,8 +336,8 @@ def _contents(store: AnyStore) -> Iterator[DoctorFinding]:
     states = ", ".join(f"{count:,} {state}" for state, count in found.runs.items() if count)
     yield _ok("runs", states or "none yet")
     yield _ok("inbox", f"{found.open_items:,} open")
-    size = f"{found.disk_bytes / (1 << 20):,.1f} MiB on disk"
-    yield _ok("size", f"{found.records:,} records, {found.blobs:,} blobs, {size}")
+    size = f"{sum(store.gauges().used.values()) / (1 << 20):,.1f} MiB used after these checks"
+    yield _ok("size", f"{counted(found.records, 'record')}, {counted(found.blobs, 'blob')}, {size}")
 
 
 def _failed(check: str, error: StoreError | OSError) -> DoctorFinding:

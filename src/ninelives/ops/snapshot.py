@@ -26,10 +26,13 @@ from ninelives.core.errors import UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.run import Record
+from ninelives.core.secret import masked_json
 from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
+from ninelives.stores.encrypted.marker import stored_in
 from ninelives.views import records_text, sessions
 from ninelives.views.escape import json_text
+from ninelives.views.masking import masked_journal, masked_records
 
 FORMAT, VERSION = "ninelives-snapshot", 2
 _NAME_CHARACTERS = 100
@@ -37,10 +40,12 @@ _NAME_CHARACTERS = 100
 
 def take(store: Store, run: str) -> dict[str, Any]:
     """Return everything stored of a run, with its chain verified. Raises UnknownRun; Corrupt."""
-    loaded = store.load_journal(run, since=0)
-    row = loaded.run
+    kept = stored_in(store).load_journal(run, since=0)
+    row = kept.run
     # A snapshot may be all that is left of a run: it must say for itself that it was whole.
-    chain.verify(row.id, row.base_check, loaded.first, loaded.records, length=row.length, head=row.head)
+    chain.verify(row.id, row.base_check, kept.first, kept.records, length=row.length, head=row.head)
+    loaded = masked_journal(store.load_journal(run, since=0))
+    row = loaded.run
     living = sessions.seen(store)
     return {
         "format": FORMAT,
@@ -59,7 +64,9 @@ def take(store: Store, run: str) -> dict[str, Any]:
         },
         "records": [
             _record(whole, kept)
-            for whole, kept in zip(large_bodies.whole(store, loaded.records), loaded.records, strict=True)
+            for whole, kept in zip(
+                masked_records(large_bodies.whole(store, loaded.records)), loaded.records, strict=True
+            )
         ],
         "blobs": {digest.hex(): _blob(content) for digest, content in _blobs(store, loaded.records).items()},
         "signals": [_signal(signal) for signal in loaded.signals],
@@ -144,6 +151,7 @@ def _blobs(store: Store, records: Sequence[Record]) -> dict[bytes, bytes]:
 
 
 def _blob(content: bytes) -> dict[str, Any]:
+    content = masked_json(content)
     return {"body": records_text.readable(content), "body_base64": b64encode(content).decode()}
 
 

@@ -1,7 +1,7 @@
 """The façade and only composition root: it connects stores, committers, workers and handles.
 
 - `runtime`: `nl.Runtime`; `script`: `nl.run`; `run`, `inbox`: handles to runs and items; `blocking`: the
-  same for plain code
+  same for plain code; `halt_calls`: halts
 - `run_creation`: new runs; `run_here`: create a run, and work on it in this process
 - `store_calls`: what handles need of a runtime; `wakeups`: wait for the store's wake-ups; `output_reader`: a
   run's output

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from ninelives.core.errors import NotSerializable, StaleAnswer
 from ninelives.core.journal.answers import (
@@ -28,6 +29,8 @@ from ninelives.core.journal.answers import (
 )
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.values.codec import codec_for
+from ninelives.core.values.json_schema import as_secret, asks_secret
+from ninelives.engine.commit.sealing import writing_to
 from ninelives.runtime.store_calls import StoreCalls
 from ninelives.store import Store
 
@@ -117,7 +120,9 @@ class InboxItem:
 
     async def answer(self, value: Any, *, by: str | None = None, note: str = "") -> None:
         """Answer a question; the value is checked against the question's type and options."""
-        await self._give(Answer(Says.VALUE, encoded(value), note), by)
+        with writing_to(self._runtime.store):
+            given = encoded(value)
+        await self._give(Answer(Says.VALUE, given, note), by)
 
     async def settle(
         self, *, happened: bool, result: Any = UNSET, by: str | None = None, note: str = ""
@@ -127,7 +132,8 @@ class InboxItem:
             raise NotSerializable(
                 "an action that did not happen has no result", run=self.run, remedy="Leave out the result"
             )
-        value = encoded(result) if result is not UNSET else UNSET
+        with writing_to(self._runtime.store):
+            value = encoded(result) if result is not UNSET else UNSET
         await self._give(Answer(Says.HAPPENED if happened else Says.NOT_HAPPENED, value, note), by)
 
     async def retry(self, *, by: str | None = None, note: str = "") -> None:
@@ -147,6 +153,9 @@ def give(store: Store, item: Item, answer: Answer, by: str | None = None) -> Ite
 
     Raises UsageError when the item does not accept that answer; StaleAnswer when it no longer waits for one.
     """
+    if answer.value is not UNSET and asks_secret(schema := read_item_body(item).schema):
+        given = as_secret(schema, msgspec.json.decode(answer.value))
+        answer = replace(answer, value=Raw(msgspec.json.encode(given)))
     check_answer(item, answer)
     return store.answer_item(item.id, digest=item.digest, body=write_answer(answer), by=by or login())
 

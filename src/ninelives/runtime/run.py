@@ -12,13 +12,16 @@ from ninelives.core.journal.output import Output
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.run import Control, Kind, State
 from ninelives.core.model.run import RunRow as Row
+from ninelives.core.rules.run_rules import moved_away
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec
 from ninelives.core.values.exceptions import decode_error
 from ninelives.engine.agent import signals
 from ninelives.engine.commit import large_bodies
+from ninelives.engine.commit.sealing import writing_to
 from ninelives.engine.spec.registry import AGENTS
 from ninelives.engine.worker import fork as forks
 from ninelives.engine.worker import run_retry
+from ninelives.runtime.inbox import login
 from ninelives.runtime.output_reader import OutputReader
 from ninelives.runtime.store_calls import StoreCalls
 from ninelives.store import Store
@@ -95,7 +98,8 @@ class Run:
         It may be sent before the run waits for it, or starts. Sending again with the same `id` has no effect.
         Raises UnknownRun; RunFinished; NotSerializable; IdConflict when the id was used for another signal.
         """
-        body = signals.encode(value)
+        with writing_to(self._runtime.store):
+            body = signals.encode(value)
         await self._runtime.call(lambda store: store.send_signal(self.id, name, body, id=id))
 
     async def cancel(self) -> None:
@@ -118,14 +122,14 @@ class Run:
         await self._control(Control.RESUME)
 
     async def _control(self, control: Control) -> None:
-        await self._runtime.call(lambda store: store.control_run(self.id, control))
+        await self._runtime.call(give_control, self.id, control)
 
     async def retry(self) -> None:
         """Resume a failed run at the step that failed; no effect on a run that has not ended.
 
         Raises RunFinished when it completed or was cancelled, or when its compensations have run.
         """
-        await self._runtime.call(run_retry.retry, self.id)
+        await self._runtime.call(give_control, self.id, Control.RETRY)
 
     async def fork(
         self, at: str | int, result: Any = forks.UNCHANGED, *, id: str | None = None, after: str = "ask"
@@ -158,8 +162,20 @@ class Run:
             self._is_expected = False
             return None
         row = await self._row()
-        self._is_over = row.state.is_final or row.state is State.ESCALATED
+        self._is_over = row.state.is_final or row.state in (State.ESCALATED, State.MOVED)
         return row if self._is_over else None
+
+
+def give_control(store: Any, run: str, control: Control) -> Row:
+    """Give a control in the name of this process's user; if the audit log is on, that has it first.
+
+    Raises UnknownRun; RunFinished.
+    """
+    from ninelives.governance.audit_log.controls import note_control
+
+    note_control(store, control.value, run, login())
+    row: Row = run_retry.retry(store, run) if control is Control.RETRY else store.control_run(run, control)
+    return row
 
 
 def _read(store: Store, run: str) -> Row | None:
@@ -179,6 +195,8 @@ def _checkpoint(store: Store, run: str) -> Checkpoint:
 def _result(store: Store, row: Row) -> Any:
     if row.state is State.CANCELLED:
         raise RunCancelled("the run was cancelled", run=row.id)
+    if row.state is State.MOVED:
+        raise moved_away(row, "awaited")
     if row.state is State.ESCALATED:
         raise RunEscalated(
             f"the run waits {row.waits}",

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninelives.core.ids import check_id
-from ninelives.core.model.run import INLINE_BYTES, NewRun
+from ninelives.core.model.run import NewRun
 from ninelives.core.model.run import RunRow as Row
+from ninelives.engine.commit.sealing import inline_bytes, writing_to
 from ninelives.engine.machine import machine
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import get_agent
@@ -37,9 +38,10 @@ async def new_run(
     declared = get_agent(agent)
     name = check_id(id, "run id") if id is not None else f"{declared.name[:200]}-{secrets.token_hex(6)}"
     named = dict(kwargs or {})
-    body, made = agent_arguments.encode(declared, args, named)
+    with writing_to(runtime.store):
+        body, made = agent_arguments.encode(declared, args, named)
     contents = list(made.values())
-    if len(body) > INLINE_BYTES:
+    if len(body) > inline_bytes(runtime.store):
         contents, body = [body, *contents], b""
     due_ms = await runtime.call(lambda store: store.now_ms()) + int(delay * 1000) if delay else 0
     # Before the run: a run must never refer to arguments that are not durable.

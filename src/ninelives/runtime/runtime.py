@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -20,15 +20,19 @@ from ninelives.core.model.run import NewRun, RunQuery, State
 from ninelives.core.model.run import RunRow as Row
 from ninelives.engine.commit.committer import Committer
 from ninelives.engine.commit.loop_commits import LoopCommits
+from ninelives.engine.commit.sealing import cipher_of
+from ninelives.engine.governor import Governing, Governor
 from ninelives.engine.hooks import Observer, hooks_for
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.spec.registry import AGENTS, Agent, get_agent
+from ninelives.engine.spec.registry import AGENTS, Agent, declared_breakers, get_agent
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.engine.worker.executor import Executor
 from ninelives.engine.worker.session import IdleSession, OwnSession
 from ninelives.engine.worker.worker import Away, Create, Worker
+from ninelives.logs.run_log import RunLog
 from ninelives.runtime.blocking import BlockingItem, BlockingRun, LoopThread, Twin, waits, waits_for
+from ninelives.runtime.halt_calls import HaltCalls
 from ninelives.runtime.inbox import InboxItem
 from ninelives.runtime.run import Run
 from ninelives.runtime.run_creation import BatchedCreation, new_run
@@ -36,8 +40,12 @@ from ninelives.runtime.run_here import RunHere
 from ninelives.runtime.wakeups import Listener
 from ninelives.store import Store
 from ninelives.stores.clock import SystemClock
-from ninelives.stores.open import DEFAULT_URL, open_store
+from ninelives.stores.open import DEFAULT_URL, encrypted, open_store
 from ninelives.stores.url import is_local
+
+if TYPE_CHECKING:
+    from ninelives.governance.install import Policies
+    from ninelives.stores.encrypted.keys import Encrypt
 
 T = TypeVar("T")
 
@@ -52,7 +60,8 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     `fatal` is called when the store is broken; without it, the runtime seals itself. `is_dedicated`: nothing
     else uses the event loop. `away` is called when the store accepts no new session. A supervisor gives its
     workers `keeper` (its own session), `session` (the name of their first one) and `identity` (of the store).
-    `lives` overrides those of all agents.
+    `lives` overrides those of all agents. `is_logged`: what happens to runs is logged.
+    `governor` judges and holds calls from the start.
     """
 
     fatal: Callable[[BaseException], None] | None = None
@@ -64,9 +73,11 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     identity: str = ""
     lives: int | None = None
     observers: tuple[Observer, ...] = ()
+    is_logged: bool = True
+    governor: Governor | None = None
 
 
-class Runtime:
+class Runtime(HaltCalls):
     """Starts and executes runs that are kept in a store. Use it as `async with nl.Runtime(...) as rt`."""
 
     store: Store
@@ -75,28 +86,41 @@ class Runtime:
         self,
         store: str | Store | None = None,
         *,
+        policy: Policies | None = None,
         lease_seconds: float = LEASE_SECONDS,
+        encrypt: Encrypt | bool | None = None,
         process: ProcessOptions = ProcessOptions(),  # noqa: B008 (frozen)
     ) -> None:
+        """`policy` judges calls: a path, a function, or several; by default the file in $NINELIVES_POLICY."""
         self._given, self._lease_seconds, self._process = store, lease_seconds, process
+        self._policy: Policies = os.environ.get("NINELIVES_POLICY") or () if policy is None else policy
+        self._encrypt = encrypt
         self._clock = process.clock or SystemClock()
         self._session = process.session
         self._failure: BaseException | None = None
         self._workers: set[Worker] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._creation = BatchedCreation(self)
+        self.governing = Governing(process.governor)
+        """What governs the runs of this runtime."""
+        self._governor_ends: Callable[[], None] | None = None
         self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         self._loop, process = asyncio.get_running_loop(), self._process
         url = self._given if self._given is not None else os.environ.get("NINELIVES_STORE", DEFAULT_URL)
         if isinstance(url, str):
-            self.store = await asyncio.to_thread(open_store, url, known=process.identity)
+            self.store = await asyncio.to_thread(
+                open_store, url, known=process.identity, encrypt=self._encrypt
+            )
         else:
-            self.store = url
+            self.store = url if self._encrypt is None else encrypted(cast("Any", url), self._encrypt)
+        if cipher_of(self.store) is not None:
+            await asyncio.to_thread(cast("Any", self.store).require_key)
+        await self._govern()
         self._committer = Committer(self.store, self._clock, fatal=process.fatal or self._fail)
         self._commits = LoopCommits(self._committer, self._loop, is_dedicated=process.is_dedicated)
-        hooks = hooks_for(process.observers)
+        hooks = hooks_for((RunLog(), *process.observers) if process.is_logged else process.observers)
         is_inline = process.is_dedicated and is_local(self.store.url)
         self._calls = StoreCaller(self.store, is_inline=is_inline)
         self._executor = Executor(
@@ -107,6 +131,7 @@ class Runtime:
             hooks=hooks,
             calls=self._calls,
             lives=process.lives,
+            governing=self.governing,
         )
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)
@@ -124,6 +149,25 @@ class Runtime:
         finally:
             await self._close()
 
+    async def _govern(self) -> None:
+        """Load the policy and the approvers, if there are any; else a halt installs a governor."""
+        self.governing.install = self._install_governor
+        is_governed = self._policy != () or declared_breakers() or "NINELIVES_APPROVERS" in os.environ
+        if is_governed and self.governing.governor is None:
+            try:
+                await self._install_governor()
+            except BaseException:
+                if isinstance(self._given, str) or self._given is None:
+                    self.store.close()
+                raise
+
+    async def _install_governor(self) -> None:
+        # Lazily: a process that nothing governs does not pay for the import.
+        from ninelives.governance.install import govern
+
+        made = await govern(self.governing, cast(Any, self.store), self._policy)
+        self._governor_ends = made.close
+
     async def _stop_working(self) -> None:
         """Cancel the work in progress. Workers seal their runs first, so that run code cannot block us."""
         working = list(self._working)
@@ -140,6 +184,8 @@ class Runtime:
         event_loop.leave(self._loop)
         # In a thread: it joins the committer's thread, which may wait for the store.
         await asyncio.to_thread(self._committer.close)
+        if self._governor_ends is not None:
+            await asyncio.to_thread(self._governor_ends)
         if isinstance(self._given, str) or self._given is None:
             await asyncio.to_thread(self.store.close)
             # After the store is closed, which ends the wait in which the thread stands.
@@ -422,3 +468,6 @@ class BlockingRuntime(Twin[Runtime]):
     get = waits_for(Runtime.get, _handle)
     list = waits(Runtime.list)
     inbox = waits_for(Runtime.inbox, _items)
+    halt = waits(Runtime.halt)
+    unhalt = waits(Runtime.unhalt)
+    halts = waits(Runtime.halts)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from ninelives.store import Store
+
 T = TypeVar("T")
 
 
 class StoreCalls(Protocol):
     """Calls of a store from the event loop, and waits for its wake-ups."""
+
+    @property
+    def store(self) -> Store:
+        """The store."""
 
     async def call(self, work: Callable[..., T], *values: Any) -> T:
         """Call `work(store, *values)` in a thread. Raises what it raises."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import UsageError
+from ninelives.core.model.document import ENCRYPTION
 from ninelives.stores import url as urls
+from ninelives.stores.encrypted.keys import VARIABLES, Encrypt, ring_of
 
 if TYPE_CHECKING:
     from ninelives.stores.memory import MemoryStore
@@ -19,15 +22,40 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///.ninelives/runs.db"
 
 
-def open_store(url: str = DEFAULT_URL, *, known: str = "", clock: Clock | None = None) -> AnyStore:
+def open_store(
+    url: str = DEFAULT_URL,
+    *,
+    known: str = "",
+    clock: Clock | None = None,
+    encrypt: Encrypt | bool | None = None,
+) -> AnyStore:
     """Open the store that a URL names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:`,
     `postgresql://user@host/database?schema=name`, `redis://host/0?prefix=name` (or `valkey:`, and with TLS
     `rediss:` or `valkeys:`).
 
     `known` is the `identity` that the store must have: a new one is then never created, and another one
-    raises StoreBroken. `clock` is that of a store without a server; by default the machine's.
+    raises StoreBroken. `clock` is that of a store without a server; by default the machine's. `encrypt`
+    gives the keys of an encrypted store; by default they are in `$NINELIVES_KEYS` (`stores.encrypted`).
     Raises UsageError for any other URL; StoreUnsafe, StoreUnavailable, SchemaMismatch, Corrupt.
     """
+    return encrypted(_opened(url, known, clock), encrypt)
+
+
+def encrypted(store: AnyStore, encrypt: Encrypt | bool | None = None) -> AnyStore:
+    """Return a store whose bodies are encrypted, if keys are given or it is; else the store itself.
+
+    Raises UsageError for bad keys.
+    """
+    has_keys = any(os.environ.get(name, "").strip() for name in VARIABLES) and encrypt is not False
+    if not has_keys and not encrypt and not store.read_documents(ENCRYPTION, limit=1):
+        return store
+    from ninelives.stores.encrypted.encrypted_store import with_encryption
+
+    made: AnyStore = with_encryption(store, ring_of(encrypt))
+    return made
+
+
+def _opened(url: str, known: str, clock: Clock | None) -> AnyStore:
     scheme, _, rest = url.partition(":")
     if url == "memory:":
         from ninelives.stores.clock import SystemClock

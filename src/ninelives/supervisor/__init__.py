@@ -4,6 +4,7 @@
 - `process`: a worker process as the supervisor sees it; `worker_process`: its main function
 - `protocol`: messages between the two; `evidence`: what a death looked like
 - `supervisor_session`: the supervisor's session in the store, and the sessions of its dead workers
+- `companions`: other commands that `up` keeps running; `companion_process`: how such a process begins
 - `descendants`: find and kill what a dead worker started
 
 See docs/decisions/0009 for which processes may declare a session dead.

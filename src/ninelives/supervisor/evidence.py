@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ninelives.core.model.session import Evidence
+from ninelives.core.model.session import HUNG, Evidence
 
 _LAST_LINES, _LINE_CHARACTERS = 20, 500
 _ON_PURPOSE = (signal.SIGTERM, signal.SIGINT)
@@ -28,7 +28,7 @@ def judge(
     # that we did not send is this one likely the victim.
     is_oom = number == signal.SIGKILL and hung_seconds is None and ooms > 0
     if hung_seconds is not None:
-        note = f"its event loop was blocked for {hung_seconds:.0f} s, so it was killed"
+        note = f"{HUNG} for {hung_seconds:.0f} s, so it was killed"
     elif is_oom:
         note = "killed by the kernel: out of memory"
     elif number is not None:

@@ -6,6 +6,8 @@ import signal
 
 from msgspec import Struct
 
+from ninelives.logs.log_format import LogFormat
+
 LINK_FD = 3
 """Socket between worker and supervisor: carries the worker's beats; end of file means the other side died."""
 
@@ -39,6 +41,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     hang_seconds: float = 30.0
     start_seconds: float = 120.0
     backoff_seconds: float = 5.0
+    log: LogFormat = LogFormat.TEXT
+    policy: str = ""  # the path of a policy file
     patience_seconds: float = 60.0  # for an unreachable server, until the first worker is ready
 
     @property

@@ -55,6 +55,16 @@ class WorkerSlot:
         if before is not None:
             self._end(before)
 
+    def end(self, session: str, now_ms: int) -> None:
+        """Kill the worker that has this session; another one is started at once."""
+        for child in self.children():
+            if child.session == session and not child.is_stopping:
+                if child is self.successor:
+                    self.successor = None
+                elif child is self.child:
+                    self.child, self.restart_at_ms = None, now_ms
+                self._end(child)
+
     def clear(self) -> None:
         """Kill the slot's workers, without replacement."""
         for child in (self.child, self.successor):

@@ -10,25 +10,30 @@ kills what they missed, and its workers take over their runs.
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import SchemaMismatch, StoreBroken, StoreUnavailable
-from ninelives.store import Store
 from ninelives.supervisor import descendants
+from ninelives.supervisor.companions import Companion, Companions
 from ninelives.supervisor.evidence import is_stop
+from ninelives.supervisor.halted_workers import HaltedWorkers
 from ninelives.supervisor.process import WorkerProcess
 from ninelives.supervisor.protocol import EXIT_AWAY, EXIT_STORE, EXIT_USAGE, WorkerSettings
 from ninelives.supervisor.slot import WorkerSlot
 from ninelives.supervisor.supervisor_session import SupervisorSession
+
+if TYPE_CHECKING:
+    from ninelives.stores.open import AnyStore
 
 STACK_MS = 1_000
 _LATE_MS = 2_000
@@ -44,17 +49,33 @@ class Supervisor:
     """Workers in their slots, and dead workers whose descendants are not all gone yet."""
 
     def __init__(
-        self, settings: WorkerSettings, store: Store, clock: Clock, *, report: Report, on_output: OnOutput
+        self,
+        settings: WorkerSettings,
+        store: AnyStore,
+        clock: Clock,
+        *,
+        report: Report,
+        on_output: OnOutput,
+        warn: Report | None = None,
+        fail: Report | None = None,
+        companions: Sequence[Companion] = (),
     ) -> None:
-        """`report` gets a line for each event; `on_output` each line of a worker, with its slot's number."""
+        """`report` gets a line for each event, `warn` for each trouble (default: `report`).
+
+        `fail` gets the errors of companions (default: `warn`).
+        `on_output` gets each line of a worker, with its slot's number.
+        """
         self._settings, self._clock = settings, clock
-        self._report, self._on_output = report, on_output
+        self._report, self._on_output, self._warn = report, on_output, warn or report
+        self._fail = fail or self._warn
         self._mark = descendants.supervisor_mark(os.getpid(), store.url)
         self._identity = store.identity
         # Before the first worker: what runs below us now is not ours to kill.
         self._ancestry = descendants.Ancestry()
         self._selector = selectors.DefaultSelector()
-        self._session = SupervisorSession(store, clock, settings.lease_seconds, report, self._selector)
+        self._session = SupervisorSession(store, clock, settings.lease_seconds, self._warn, self._selector)
+        self._companions = Companions(companions, settings.url, self._mark, clock, self._selector, self._note)
+        self._halted = HaltedWorkers(store, clock.boot_ms())
         self._count = 0
         longest_ms = int(settings.backoff_seconds * 1000)
         self.slots = [WorkerSlot(number + 1, longest_ms) for number in range(settings.processes)]
@@ -74,16 +95,22 @@ class Supervisor:
         self._begin()
         while self._exit_code is None:
             self._restart()
+            self._companions.restart()
             self._wait()
             self._scan_descendants()
             self._keep_session()
             self._reap()
             self._declare_dead()
             self._watch()
+            self._end_halted()
             self._roll()
             self._handle_signals()
         self._stop()
         return self._exit_code
+
+    def _note(self, line: str, level: int) -> None:
+        by_level = {logging.INFO: self._report, logging.WARNING: self._warn}
+        by_level.get(level, self._fail)(line)
 
     def _keep_session(self) -> None:
         try:
@@ -91,7 +118,7 @@ class Supervisor:
             self._session.watch()
         except (StoreBroken, SchemaMismatch) as error:
             # The next worker would fail in the same way: an operator must repair the store and restart us.
-            self._report(f"{error}: stopping")
+            self._warn(f"{error}: stopping")
             self._exit_code = EXIT_STORE
 
     def _begin(self) -> None:
@@ -102,7 +129,7 @@ class Supervisor:
             except StoreUnavailable as error:
                 if self._clock.boot_ms() > self._patient_until_ms:
                     raise
-                self._report(f"{error.what}; waiting for it")
+                self._warn(f"{error.what}; waiting for it")
             self._selector.select(_LONGEST_WAIT_MS / 1000)
             self._handle_signals()
         return None
@@ -138,6 +165,7 @@ class Supervisor:
     def _deadlines(self, now_ms: int) -> list[int]:
         found = [slot.restart_at_ms - now_ms for slot in self.slots if slot.restart_at_ms is not None]
         found += [self._limit_ms(child) - now_ms for child in self._living()]
+        found += self._companions.deadlines(now_ms)
         if self._dead:
             found.append(_SWEEP_MS)
         return [*found, self._session.due_ms - now_ms]
@@ -175,7 +203,7 @@ class Supervisor:
         try:
             child = WorkerProcess(settings, self._mark, self._count, self._clock.boot_ms())
         except OSError as error:
-            self._report(f"worker {slot.number} cannot be started: {error.strerror}; trying again")
+            self._warn(f"worker {slot.number} cannot be started: {error.strerror}; trying again")
             return None
         self._selector.register(child.link, selectors.EVENT_READ, lambda: self._read_beats(slot, child))
         self._selector.register(child.output, selectors.EVENT_READ, lambda: self._read_output(slot, child))
@@ -220,8 +248,10 @@ class Supervisor:
                     if child.pid == status.si_pid:
                         child.reap(status)
                         self._died(slot, child)
+            self._companions.reap(status)
             with suppress(ChildProcessError):
-                # An orphan that came to us: if it is not reaped, it stays a zombie for as long as we live.
+                # A companion, or an orphan that came to us: if it is not
+                # reaped, it stays a zombie for as long as we live.
                 os.waitpid(status.si_pid, os.WNOHANG)
 
     def _died(self, slot: WorkerSlot, child: WorkerProcess) -> None:
@@ -237,10 +267,10 @@ class Supervisor:
         self._dead.append((slot, child))
         if not child.is_stopping:
             later = f"; restarting in {pause_ms / 1000:g} s" if pause_ms else ""
-            self._report(f"worker {slot.number} (pid {child.pid}) {evidence.note}{later}")
+            self._warn(f"worker {slot.number} (pid {child.pid}) {evidence.note}{later}")
         if slot in self._rolling and child.is_ready is False and not child.is_stopping:
             self._rolling.clear()
-            self._report(
+            self._warn(
                 "the new code does not start: rolling restart aborted, the other workers keep the old code"
             )
         # Once a worker has worked, settings and code are right: then the same exit code is a passing trouble.
@@ -256,8 +286,8 @@ class Supervisor:
 
     def _declare_dead(self) -> None:
         """Kill the descendants of dead workers; end the sessions of workers without descendants."""
-        marks = {child.mark for child in self._living()}
-        pids = {child.pid for child in self._living()} | {os.getpid()}
+        marks = {child.mark for child in self._living()} | self._companions.marks
+        pids = {child.pid for child in self._living()} | self._companions.pids | {os.getpid()}
         for slot, child in list(self._dead):
             # A process of another worker, dead or alive, must not be taken for this one's.
             others = marks | {one.mark for _, one in self._dead} - {child.mark}
@@ -291,14 +321,23 @@ class Supervisor:
                 if child.stacks_requested_ms is None:
                     what = "its event loop is blocked" if child.is_ready else "it does not become ready"
                     silent = (now_ms - child.beat_ms) / 1000
-                    self._report(
-                        f"worker {slot.number} (pid {child.pid}): {what}, {silent:.0f} s; its stacks:"
-                    )
+                    self._warn(f"worker {slot.number} (pid {child.pid}): {what}, {silent:.0f} s; its stacks:")
                     child.ask_for_stacks(now_ms)
                 elif child.hung_seconds is None:
                     child.hung_seconds = (now_ms - child.beat_ms) / 1000
                     self._scan_descendants(is_urgent=True)
                     child.kill()
+
+    def _end_halted(self) -> None:
+        """Kill the workers that a halt ends. Their runs lose no life; those that it does not hold go on."""
+        by_session = {child.session: slot for slot in self.slots for child in slot.children()}
+        halted = self._halted.check(by_session.keys(), self._clock.boot_ms())
+        if halted:
+            self._scan_descendants(is_urgent=True)
+        for session, halt in halted.items():
+            slot = by_session[session]
+            self._warn(f"worker {slot.number} executes what {halt.id} halts ({halt.what}): killing it")
+            slot.end(session, self._clock.boot_ms())
 
     # Signals ------------------------------------------------------------------------------------
 
@@ -333,6 +372,7 @@ class Supervisor:
         self._scan_descendants(is_urgent=True)
         for slot in self.slots:
             slot.clear()
+        self._companions.stop()
         # A process that cannot be killed, or a store that is away, must not keep a stop from ending.
         deadline_ms = self._clock.boot_ms() + _STOP_MS
         while (self._dead or self._living()) and self._clock.boot_ms() < deadline_ms:

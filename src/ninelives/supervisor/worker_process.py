@@ -22,6 +22,7 @@ from ninelives.core.errors import LeaseLost, NineLivesError, StoreAway, StoreErr
 from ninelives.engine.commit.committer import EXIT_CODE, end_process
 from ninelives.engine.spec.registry import AGENTS, get_agent
 from ninelives.engine.worker.worker import POLL_SECONDS, Away
+from ninelives.logs.output import set_up
 from ninelives.runtime import ProcessOptions, Runtime, agent_loader
 from ninelives.supervisor import descendants
 from ninelives.supervisor.protocol import (
@@ -58,6 +59,7 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE), encoding="ascii")
     try:
         agent_loader.load(settings.target)
+        set_up(settings.log)
         if not AGENTS:
             raise UsageError(  # noqa: TRY301 (reported like any other error of the code)
                 f"{settings.target} declares no agent", remedy="Declare one with @nl.agent"
@@ -111,7 +113,8 @@ async def _work(settings: WorkerSettings, link: socket.socket) -> None:
         session=settings.session,
         identity=settings.identity,
     )
-    runtime = Runtime(settings.url, lease_seconds=settings.lease_seconds, process=options)
+    policy = settings.policy or ()
+    runtime = Runtime(settings.url, policy=policy, lease_seconds=settings.lease_seconds, process=options)
     beat()
     async with AsyncExitStack() as stack:
         await _enter(runtime, stack, settings.patience_seconds)

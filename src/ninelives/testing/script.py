@@ -30,7 +30,7 @@ def after(seconds: float, answer: Any) -> Delay:
     return Delay(seconds, answer)
 
 
-class Call(Struct, frozen=True):
+class ScriptedCall(Struct, frozen=True):
     """One call of a scripted model."""
 
     args: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Script:
         self._positions: dict[object, int] = {}
         self._within: Counter[tuple[Frame, int]] = Counter()
         self._lock = threading.Lock()
-        self.calls: list[Call] = []
+        self.calls: list[ScriptedCall] = []
         """All calls, including repetitions after a crash."""
 
     @property
@@ -78,7 +78,7 @@ class Script:
     def _next(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self._lock:
             position = self._positions.setdefault(self._caller(), len(self._positions))
-            self.calls.append(Call(args, kwargs))
+            self.calls.append(ScriptedCall(args, kwargs))
         if position >= len(self._answers):
             raise Permanent(
                 f"the script has {len(self._answers)} answers, but was called once more: {args} {kwargs}"

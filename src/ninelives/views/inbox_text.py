@@ -24,6 +24,7 @@ from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.model.session import Fate
 from ninelives.core.step_ids import step_text
 from ninelives.store import Store
+from ninelives.views.masking import masked_item
 from ninelives.views.records_text import moment
 
 _COMMANDS = {
@@ -64,6 +65,7 @@ class InboxEntry(Struct, frozen=True, kw_only=True):
 
 def entry(item: Item) -> InboxEntry:
     """Return an item for people; for one that cannot be read, `what` is the error."""
+    item = masked_item(item)
     try:
         request, answer = read_item_body(item), None
         if item.state is ItemState.ANSWERED:

@@ -29,13 +29,16 @@ from ninelives.views.checkpoint import (
     steps_in,
     wake_up_of,
 )
+from ninelives.views.masking import masked_journal
 from ninelives.views.records_text import Failed, Progress, moment
-from ninelives.views.recoveries import last_recovery
+from ninelives.views.recoveries import last_recovery, last_stacks
 from ninelives.views.sessions import SeenSession
 
 
 class Summary(Struct, frozen=True, kw_only=True):
     """A run in one line. `fault` says why its journal could not be read, and is empty if it could.
+
+    `error` says why a run failed, or why it retries; empty otherwise.
 
     `is_loaded`: a live worker has loaded its agent; `is_starting`: a live supervisor has no worker ready yet.
     """
@@ -63,6 +66,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     created: datetime
     updated: datetime
     fault: str
+    error: str
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -99,6 +103,7 @@ class Position(Summary, frozen=True, kw_only=True):
     in_doubt: list[Operation]
     salvaged: str
     last_recovery: str
+    last_stacks: tuple[str, ...]
     last_error: Failed | None
     inbox: list[Waiting]
     signals: list[Unread]
@@ -123,10 +128,11 @@ def position(store: Store, run: str) -> tuple[Position, tuple[Record, ...]]:
     fault = ""
     try:
         loaded = store.load_journal(run, since=0)
-        loaded = structs.replace(loaded, records=large_bodies.whole(store, loaded.records))
+        loaded = masked_journal(structs.replace(loaded, records=large_bodies.whole(store, loaded.records)))
     except Corrupt as error:
         loaded, fault = Journal(found, found.length, (), (), ()), str(error)
-    return _position(loaded, fault, living, last_recovery(store, run)), loaded.records
+    recovery = last_recovery(store, run), last_stacks(store, run)
+    return _position(loaded, fault, living, recovery), loaded.records
 
 
 def unknown(run: str) -> UnknownRun:
@@ -169,10 +175,13 @@ def _summary(
         created=moment(run.created_ms),
         updated=moment(run.changed_ms),
         fault=fault,
+        error=run.last_error if run.state is State.FAILED or run.retrying else "",
     )
 
 
-def _position(loaded: Journal, fault: str, living: Mapping[str, SeenSession], last_recovery: str) -> Position:
+def _position(
+    loaded: Journal, fault: str, living: Mapping[str, SeenSession], recovery: tuple[str, tuple[str, ...]]
+) -> Position:
     run = loaded.run
     turn = [record for record in loaded.records if record.seq >= run.turn_seq]
     summary = _summary(run, turn, fault, living)
@@ -188,7 +197,8 @@ def _position(loaded: Journal, fault: str, living: Mapping[str, SeenSession], la
         effects=effects_in(turn),
         in_doubt=operations_in(turn, Kind.DOUBT),
         salvaged=salvaged_in(turn),
-        last_recovery=last_recovery,
+        last_recovery=recovery[0],
+        last_stacks=recovery[1],
         last_error=records_text.last_failure(turn),
         inbox=[_waiting(item) for item in loaded.items if item.state is ItemState.OPEN],
         signals=[_unread(signal) for signal in loaded.signals],

@@ -16,6 +16,7 @@ from ninelives.core.journal.output import read_output
 from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.model.run import Kind, Record
+from ninelives.core.secret import masked_json
 from ninelives.core.step_ids import step_text
 from ninelives.core.values.exceptions import read_failure
 from ninelives.views.escape import shortened
@@ -24,7 +25,7 @@ PREVIEW_CHARACTERS, _HISTORY_CHARACTERS = 120, 200
 
 
 class RecordText(Struct, frozen=True, kw_only=True):
-    """One record, for people."""
+    """One record, for people. `verdict` says how a policy judged the call, if this record does."""
 
     seq: int
     at: datetime
@@ -36,6 +37,7 @@ class RecordText(Struct, frozen=True, kw_only=True):
     step_kind: str | None
     took_ms: int | None
     epoch: int | None
+    verdict: str = ""
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -100,6 +102,7 @@ def lines(records: Iterable[Record]) -> list[RecordText]:
             step_kind=record.step_kind,
             took_ms=record.took_ms,
             epoch=record.epoch,
+            verdict=verdict_of(record),
         )
         for record in records
         for branch, step, number in (step_parts(record.step),)
@@ -121,7 +124,7 @@ def history(records: Iterable[Record]) -> list[Entry]:
         )
         for record in records
         for branch, step, number in (step_parts(record.step),)
-        for text in (_plain(record),)
+        for text in (masked_json(record.body).decode(errors="replace"),)
     ]
 
 
@@ -165,6 +168,17 @@ def last_failure(records: Sequence[Record]) -> Failed | None:
     return next((failed for failed in errors if failed is not None), None)
 
 
+def verdict_of(record: Record) -> str:
+    """Return how a policy judged the call of a record, in words; empty if the record does not say it."""
+    body = body_of(record) if record.step else None
+    return str(body.j) if body is not None and body.j is not None else ""
+
+
+def with_verdict(line: RecordText) -> str:
+    """Return what a record says, with how a policy judged its call."""
+    return f"{line.value} ({line.verdict})".strip() if line.verdict else line.value
+
+
 def step_parts(step: str) -> tuple[str, str, int | None]:
     """Return branch, name and count of a step."""
     try:
@@ -193,6 +207,16 @@ def _step(record: Record) -> str:
     if isinstance(body.v, Raw):
         return bytes(body.v).decode(errors="replace")
     return ", ".join(f"{name}={value}" for name, value in body.a.items())
+
+
+def _intent(record: Record) -> str:
+    """Return a start in words, or the pause between two attempts."""
+    body = body_of(record)
+    known = _object(bytes(body.v)) if body is not None and isinstance(body.v, Raw) else {}
+    if not isinstance(known.get("due_ms"), int):
+        return _step(record)
+    due = moment(known["due_ms"])
+    return f"attempt {known.get('attempts')} failed, the next is at {due:%H:%M:%S}Z: {known.get('error')}"
 
 
 def _log_line(record: Record) -> str:
@@ -277,6 +301,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 _TEXTS: dict[Kind, Callable[[Record], str]] = {
+    Kind.INTENT: _intent,
     Kind.LOG: _log_line,
     Kind.OUTPUT: _output,
     Kind.ASKED: _request,

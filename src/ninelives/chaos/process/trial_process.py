@@ -98,7 +98,9 @@ class _Life:
     async def main(self, agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Work on the run until it ends or needs a person; return the exit code."""
         faulty = cast("Store", FaultyStore(self._store, self._injector))  # our own reads bypass it
-        options = ProcessOptions(fatal=end_process, is_dedicated=True, clock=self._time, lives=_LIVES)
+        options = ProcessOptions(
+            fatal=end_process, is_dedicated=True, clock=self._time, lives=_LIVES, is_logged=False
+        )
         runtime = Runtime(faulty, lease_seconds=self._settings.lease_seconds, process=options)
         self._injector.ended = lambda: self._log_unused(runtime)
         self._woken = runtime.read_news  # not `notify`: it would call `_person_is_needed`, which calls this

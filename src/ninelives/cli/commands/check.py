@@ -35,6 +35,7 @@ from ninelives.ops.check import (
     Line,
     hangs,
 )
+from ninelives.views.counted import counted
 from ninelives.views.escape import shown
 
 _START_SECONDS = 60.0
@@ -170,11 +171,12 @@ def _show(report: CheckReport, *, others: bool, as_json: bool) -> None:
         return
     for agent, count in sorted(report.elsewhere.items()):
         say(
-            f"{count} runs of agent {agent!r}, which this code does not declare: they need other workers"
-            + _unless_others(agent) * (not others)
+            f"{counted(count, 'run')} of agent {agent!r}, which this code does not declare: "
+            "other workers are needed" + _unless_others(agent) * (not others)
         )
     if report.moved:
-        say(f"{report.moved} recorded steps have moved to another position, which is fine")
+        moved = counted(report.moved, "recorded step has", "recorded steps have")
+        say(f"{moved} moved to another position, which is fine")
     groups: dict[tuple[str, ...], list[CheckFinding]] = {}
     for one in report.warnings:
         for what, remedy in _warnings(one):
@@ -188,11 +190,13 @@ def _show(report: CheckReport, *, others: bool, as_json: bool) -> None:
         _emit_group(agent, verdict, step, what if verdict == "warning" else found[0].what, remedy, found)
     if report.escalated:
         say(
-            f"{report.escalated} runs that fit wait for a person (ninelives inbox): a run that was stopped "
+            f"{counted(report.escalated, 'run that fits waits', 'runs that fit wait')} for a person "
+            "(ninelives inbox): a run that was stopped "
             "for its code continues after ninelives resolve ITEM --retry"
         )
     unfit = len(report.problems) + (0 if others else report.elsewhere.total())
-    say(f"{report.fits} unfinished runs fit this code, {unfit} do not")
+    fits = counted(report.fits, "unfinished run fits", "unfinished runs fit")
+    say(f"{fits} this code, {counted(unfit, 'does', 'do')} not")
 
 
 def _unless_others(agent: str) -> str:
@@ -215,9 +219,8 @@ def _emit_group(
     names = ", ".join(one.run for one in found[:_MOST_RUNS])
     more = f" and {len(found) - _MOST_RUNS} more" if len(found) > _MOST_RUNS else ""
     at = f" at {step}" if step else ""
-    count = f"{len(found)} runs" if len(found) > 1 else "1 run"
     lines = [
-        f"{verdict}{at}: {count} of {agent} ({names}{more})",
+        f"{verdict}{at}: {counted(len(found), 'run')} of {agent} ({names}{more})",
         what,
         *remedy.removeprefix(_NOTHING).split("; "),
     ]

@@ -5,18 +5,22 @@ Each request is durable when the command exits, whichever worker holds the run. 
 
 from __future__ import annotations
 
+import shlex
+from typing import Any
+
 import msgspec
 
 from ninelives.cli.options import opened
 from ninelives.cli.output import emit, emit_json, say
+from ninelives.core.errors import UsageError
 from ninelives.core.ids import check_id
 from ninelives.core.model.run import Control, RunRow, State
 from ninelives.engine.worker import fork as forks
-from ninelives.engine.worker.run_retry import retry
 from ninelives.runtime.inbox import from_json
+from ninelives.runtime.run import give_control
 from ninelives.views.escape import shown
 
-_DONE = {
+DONE = {
     Control.CANCEL: "is being cancelled",
     Control.PAUSE: "is paused",
     Control.RESUME: "continues",
@@ -29,13 +33,26 @@ def control(url: str, run: str, action: str, *, as_json: bool) -> None:
     wanted = Control(action)
     with opened(url) as store:
         named = check_id(run, "run id")
-        after = retry(store, named) if wanted is Control.RETRY else store.control_run(named, wanted)
+        after = retry_failed(store, named) if wanted is Control.RETRY else give_control(store, named, wanted)
     if as_json:
         emit_json(_fields(after))
         return
-    done = "is cancelled" if after.state is State.CANCELLED else _DONE[wanted]
+    done = "is cancelled" if after.state is State.CANCELLED else DONE[wanted]
     needs_worker = after.session is None and not after.state.is_final and not after.paused
     emit(shown(f"run {after.id} {done}{' as soon as a worker claims it' if needs_worker else ''}"))
+
+
+def retry_failed(store: Any, run: str) -> RunRow:
+    """Retry a failed run. Raises UsageError for an escalated one: only an answer continues it."""
+    row = store.read_run(run)
+    if row is not None and row.state is State.ESCALATED:
+        raise UsageError(
+            "the run has not failed, it is stopped until a person decides",
+            run=run,
+            remedy=f"See {shlex.join(['ninelives', 'inbox', '--run', run])}; if the cause is fixed: "
+            f"{shlex.join(['ninelives', 'resolve', run, '--retry'])}",
+        )
+    return give_control(store, run, Control.RETRY)
 
 
 def fork(

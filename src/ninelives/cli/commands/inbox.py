@@ -15,9 +15,10 @@ from ninelives.cli.output import age, emit, emit_json, is_terminal, say
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import check_id
 from ninelives.core.journal.answers import Answer, Says, fitting
-from ninelives.core.model.inbox import ItemKind
+from ninelives.core.model.inbox import Item, ItemKind
 from ninelives.core.model.run import State
 from ninelives.runtime.inbox import find, from_json, give
+from ninelives.store import Store
 from ninelives.views.escape import shortened, shown
 from ninelives.views.inbox_text import InboxEntry, entry, facts, up_to_date, ways
 from ninelives.views.position import Position
@@ -51,11 +52,18 @@ def answer(
     person = check_id(by, "name in --by") if by is not None else None
     with opened(url) as store:
         item = give(store, find(store, check_id(name, "item id")), Answer(Says(says), given, note), person)
-        run = store.read_run(item.run)
+        report(store, item, says, as_json=as_json)
+
+
+def report(store: Store, item: Item, says: str, *, as_json: bool) -> None:
+    """Print that an item is answered, and that its run goes on."""
+    run, given = store.read_run(item.run), entry(item)
     if as_json:
-        emit_json(entry(item))
+        emit_json(given)
         return
     emit(shown(f"{says} by {item.by}: {item.kind} {item.id} of run {item.run}"))
+    if item.to.startswith("role:") and given.answer is not None and given.answer.signed is None:
+        say("note: it is not signed. Workers that know the approvers will ask again; --sign signs an answer")
     if run is not None and run.state is State.CHECKPOINTED:
         say(f"run {item.run!r} continues as soon as a worker claims it")
 
@@ -100,7 +108,8 @@ def say_waiting(found: Position, url: str) -> None:
     for item in found.inbox:
         request = item.body if isinstance(item.body, dict) else {}
         takes = fitting(ItemKind(item.kind), happened=bool(request.get("happened")))
-        say_item(item.kind, item.id, f"{request.get('what', '')} {request.get('remedy', '')}", takes, url)
+        texts = (str(request.get(name) or "").rstrip(".") for name in ("what", "remedy"))
+        say_item(item.kind, item.id, ". ".join(filter(None, texts)), takes, url)
 
 
 def say_item(kind: str, id: str, what: str, takes: Iterable[Says], url: str) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ninelives.cli.options import opened
 from ninelives.cli.output import age, emit_json, emit_table, say
 from ninelives.core.errors import UsageError
 from ninelives.core.model.run import RunQuery, State
+from ninelives.governance.halts import read_halts
+from ninelives.views.escape import shortened
 from ninelives.views.position import Summary, summaries
-from ninelives.views.records_text import moment
 from ninelives.views.sessions import SeenSession, SessionLife
+from ninelives.views.waiting import waiting
 
 COLUMNS = ("id", "agent", "status", "turn", "steps", "progress", "waits", "session", "age", "updated")
+DAY_MS = 86_400_000
+_WAITS_CHARACTERS = 160
 _UNFINISHED = tuple(state for state in State if not state.is_final)
 
 
@@ -25,35 +31,47 @@ def ps(
     every: bool,
     as_json: bool,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first; by default unfinished ones, and those that failed in the last day."""
     query = RunQuery(
-        states=_states(statuses, every),
+        states=states_of(statuses) or (() if every else _UNFINISHED),
         agent=agent,
         labels=dict(label_of(label) for label in labels),
         limit=limit + 1,
         after=after,
     )
+    is_default = not every and not statuses
     with opened(url) as store:
+        now_ms = store.now_ms()
         found = summaries(store, query)
-        now = moment(store.now_ms())
+        if is_default:
+            lately = {"states": (State.FAILED,), "changed_since_ms": now_ms - DAY_MS}
+            found += summaries(store, replace(query, **lately))
+            found.sort(key=lambda run: run.number, reverse=True)
+        now = now_ms / 1000
+        halts = read_halts(store, now_ms)
+    for halt in halts:
+        say(f"halted: {halt.what}, by {halt.by}: {halt.reason} ({halt.id})")
     page = found[:limit]
     if as_json:
         emit_json(page)
     elif page:
-        emit_table(COLUMNS, [_row(run, now.timestamp()) for run in page])
+        emit_table(COLUMNS, [_row(run, now) for run in page])
     else:
-        say("no runs" if every or statuses else "no unfinished runs; --all also shows runs that have ended")
+        nothing = (
+            "no unfinished runs, and none that failed in the last day; --all also shows runs that have ended"
+        )
+        say(nothing if is_default else "no runs")
     if len(found) > limit and page:
         say(f"there are more: --after {page[-1].number} shows the next page, --limit makes pages longer")
 
 
-def _states(statuses: list[str], every: bool) -> tuple[State, ...]:
+def states_of(statuses: list[str]) -> tuple[State, ...]:
+    """Return the states of these names. Raises UsageError."""
     try:
-        given = tuple(State(status) for status in statuses)
+        return tuple(State(status) for status in statuses)
     except ValueError:
         known = ", ".join(state.value for state in State)
         raise UsageError(f"--status {statuses[-1]!r}", remedy=f"Give one of {known}") from None
-    return given or (() if every else _UNFINISHED)
 
 
 def label_of(text: str) -> tuple[str, str]:
@@ -70,9 +88,11 @@ def _row(run: Summary, now: float) -> tuple[str, ...]:
         run.agent,
         status_of(run),
         str(run.turn),
-        "damaged" if run.steps is None else str(run.steps),
+        ("encrypted" if "is encrypted with" in run.fault else "damaged")
+        if run.steps is None
+        else str(run.steps),
         str(run.progress) if run.progress is not None else "",
-        run.waits,
+        shortened(waiting(run, now), _WAITS_CHARACTERS),
         session_text(run.session) if run.session is not None else "",
         age(now - run.created.timestamp()),
         f"{age(now - run.updated.timestamp())} ago",

@@ -14,14 +14,23 @@ import secrets
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
 from msgspec import Raw, Struct
 
 from ninelives.cli.commands.inbox import say_item, say_waiting, waits
-from ninelives.cli.options import EXIT_FAILED, EXIT_PERSON, EXIT_STORE, command
-from ninelives.cli.output import emit_json, say
+from ninelives.cli.options import (
+    EXIT_FAILED,
+    EXIT_PERSON,
+    EXIT_STORE,
+    command,
+    policy_path,
+    to_be_created,
+    ungoverned,
+)
+from ninelives.cli.output import emit_json, say, say_created
 from ninelives.core.errors import RunError, StoreUnavailable
 from ninelives.core.ids import check_id
 from ninelives.core.model.run import RunQuery, RunRow, State
@@ -33,6 +42,7 @@ from ninelives.runtime.script import insist, outlast
 from ninelives.store import Store
 from ninelives.views import records_text, sessions
 from ninelives.views.checkpoint import steps_in
+from ninelives.views.counted import counted
 from ninelives.views.escape import shown
 from ninelives.views.inbox_text import entry
 from ninelives.views.position import Position, position
@@ -54,6 +64,7 @@ class RunCommand(Struct, frozen=True, kw_only=True):
     url: str
     again: str  # the command line that resumes the run
     is_named: bool
+    policy: str
 
 
 class RunEnd(Struct, frozen=True, kw_only=True):
@@ -78,15 +89,25 @@ def run(
     id: str | None,
     url: str,
     as_json: bool,
+    policy: Path | None = None,
 ) -> None:
     """Start or resume a run; see the module's docstring."""
     agent = load.agent(target)
     args, kwargs = load.arguments(agent, words, named)
     name = check_id(id, "run id") if id is not None else f"{agent.name[:200]}-{secrets.token_hex(6)}"
     options = [word for text in named for word in ("--arg", text)]
+    if policy is not None and str(policy) != os.environ.get("NINELIVES_POLICY"):
+        options += ["--policy", str(policy)]  # the pasted command is governed as before
     again = command(["run", target, "--id", name, *options], url, "--", *words)
     wanted = RunCommand(
-        agent=agent, args=args, kwargs=kwargs, id=name, url=url, again=again, is_named=id is not None
+        agent=agent,
+        args=args,
+        kwargs=kwargs,
+        id=name,
+        url=url,
+        again=again,
+        is_named=id is not None,
+        policy=policy_path(policy),
     )
     found, replayed = asyncio.run(_main(wanted))
     raise typer.Exit(_report(found, replayed, wanted, as_json=as_json))
@@ -95,9 +116,14 @@ def run(
 async def _main(wanted: RunCommand) -> tuple[Position, int | None]:
     """Work on the run; return its position then, and the number of replayed steps (None: a new run)."""
     # Nothing in this process can outlive a broken store, and nothing else uses its event loop.
-    runtime = Runtime(wanted.url, process=ProcessOptions(fatal=_end_broken, is_dedicated=True))
+    options = ProcessOptions(fatal=_end_broken, is_dedicated=True)
+    runtime = Runtime(wanted.url, policy=wanted.policy or (), process=options)
+    new_store = to_be_created(wanted.url)
     async with runtime:
         await runtime.call(doctor.prove)
+        say_created(new_store)
+        if not wanted.policy and (warning := await runtime.call(ungoverned)):
+            say(f"warning: {warning}")
         replayed = await runtime.call(_announce, wanted)
         await _Work(runtime, wanted).main()
         found, _ = await outlast(lambda: runtime.call(position, wanted.id), say)
@@ -125,7 +151,8 @@ def _announce(store: Store, wanted: RunCommand) -> int | None:
         say(f"session {owner.id} is working on run {wanted.id!r}; waiting for it")
         return 0
     turn = f" of turn {known.turn}" if known.turn else ""
-    say(f"resumed run {wanted.id!r}: {steps} recorded steps{turn} replayed; none of them is executed again")
+    replayed = f"{counted(steps, 'recorded step')}{turn} replayed"
+    say(f"resumed run {wanted.id!r}: {replayed}; nothing of that is executed again")
     return steps
 
 
@@ -233,15 +260,22 @@ def _end_broken(error: BaseException) -> None:
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname.lower()}: {shown(record.getMessage())}"
+        line = f"{record.levelname.lower()}: {shown(record.getMessage())}"
+        return f"ninelives: {line}" if hasattr(record, "event") else line
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a line says something that the command does not print by itself."""
+    return getattr(record, "event", "") in ("", "retried")
 
 
 def _show_log_lines() -> None:
-    """Print what `nl.log` logs to stderr, unless the agent's module has set up logging."""
-    logger = logging.getLogger("ninelives.run")
+    """Print what `nl.log` logs, and retries, to stderr, unless the agent's module has set up logging."""
+    logger = logging.getLogger("ninelives")
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(_Lines())
+        handler.addFilter(_is_news)
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
 

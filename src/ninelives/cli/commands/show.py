@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import typer
@@ -13,13 +14,15 @@ from ninelives.cli.options import EXIT_STORE, opened
 from ninelives.cli.output import age, emit, emit_json, emit_table, is_terminal, moment, say
 from ninelives.core.ids import check_id
 from ninelives.core.model.run import Record, State
-from ninelives.core.model.totals import Retrying
 from ninelives.core.step_ids import step_text
+from ninelives.governance.halts import Halt, read_halts
 from ninelives.views import records_text
 from ninelives.views.checkpoint import Operation, Resource, StartedAction
+from ninelives.views.counted import counted
 from ninelives.views.escape import shortened, shown
 from ninelives.views.position import Position, Waiting, position, unknown
 from ninelives.views.sessions import SessionLife
+from ninelives.views.waiting import waiting
 
 COLUMNS = ("seq", "time", "kind", "branch", "step", "took", "value")
 _VALUE_CHARACTERS = 400
@@ -31,17 +34,27 @@ def show(url: str, run: str, *, log: bool, limit: int, as_json: bool) -> None:
     with opened(url) as store:
         found, records = position(store, run)
         now = records_text.moment(store.now_ms()).timestamp()
+        halts = _halts(store, found)
     if log:
         _show_log(records, as_json)
     elif as_json:
         history = records_text.lines(_last(records, limit))
-        emit_json(msgspec.structs.asdict(found) | {"history": history})
+        emit_json(msgspec.structs.asdict(found) | {"halts": halts, "history": history})
     else:
-        emit("\n".join(f"{name:<13}{text}" for name, text in _facts(found, now)))
+        held = [("halted", shown(f"{one.what}, by {one.by}: {one.reason} ({one.id})")) for one in halts]
+        emit("\n".join(f"{name:<13}{text}" for name, text in (*_facts(found, now), *held)))
         _show_history(records, limit)
     if found.fault:
         say(found.fault)
         raise typer.Exit(EXIT_STORE)
+
+
+def _halts(store: Any, run: Position) -> list[Halt]:
+    """Return the halts in force that may hold calls of a run."""
+    if run.status.is_final:
+        return []
+    found = read_halts(store, store.now_ms())
+    return [one for one in found if one.fits(run=run.id, agent=run.agent, labels=run.labels)]
 
 
 def snapshot(url: str, run: str, out: Path | None, *, as_json: bool) -> None:
@@ -75,14 +88,15 @@ def _show_history(records: Sequence[Record], limit: int) -> None:
         return
     emit("")
     if len(last) < len(records):
-        emit(f"the last {len(last)} of {len(records)} records; --limit 0 shows all")
+        emit(f"the last {len(last)} of {counted(len(records), 'record')}; --limit 0 shows all")
     rows = []
     for line in records_text.lines(last):
         step = f"{line.step}[{line.number}]" if line.number is not None else line.step
-        when = line.at.strftime("%m-%d %H:%M:%S.%f")[:-3] if is_terminal() else line.at.isoformat()
+        day = "%m-%d" if is_terminal() else "%Y-%m-%d"
+        when = f"{line.at.strftime(f'{day} %H:%M:%S.%f')[:-3]}Z"
         took = f"{line.took_ms} ms" if line.took_ms is not None else ""
         kind = f"{line.kind} of {line.step_kind}" if line.step_kind is not None else line.kind
-        rows.append((str(line.seq), when, kind, line.branch, step, took, line.value))
+        rows.append((str(line.seq), when, kind, line.branch, step, took, records_text.with_verdict(line)))
     emit_table(COLUMNS, rows)
 
 
@@ -99,28 +113,29 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
     yield from _listed("pending", [_pending(one, now) for one in run.pending])
     yield from _listed("in doubt", [_pending(one, now) for one in run.in_doubt])
     yield from _listed("effects", [_effect(one, now) for one in run.effects], always=False)
-    yield "waits", shown(run.waits) or "for nothing"
+    yield "waits", shortened(waiting(run, now), _VALUE_CHARACTERS) or "for nothing"
     yield from _listed("inbox", [_question(one, now) for one in run.inbox], always=False)
     signals = [f"{shown(one.name)}, sent {age(now - one.at.timestamp())} ago" for one in run.signals]
     yield from _listed("signals", signals, always=False)
     yield "last error", _error(run)
-    if run.retrying is not None:
-        yield "tries again", _retrying(run.retrying, now)
     if run.tokens_in or run.tokens_out:
         yield "tokens", f"{run.tokens_in:,} in, {run.tokens_out:,} out"
     yield "session", _session(run)
     yield "next wake-up", _wake_up(run, now)
-    died = f", {run.deaths} death{'s' if run.deaths > 1 else ''} without progress" if run.deaths else ""
+    died = f", {counted(run.deaths, 'death')} without progress" if run.deaths else ""
     yield "epoch", f"{run.epoch}{'' if run.status.is_final else died}"
     if run.last_recovery:
         yield "recovered", shown(run.last_recovery)
+    yield from _listed("stacks", [shown(line) for line in run.last_stacks], always=False)
     if run.labels:
         yield "labels", shown(", ".join(f"{name}={value}" for name, value in run.labels.items()))
     if run.parent is not None:
         yield "parent", shown(run.parent)
     yield "created", f"{moment(run.created)}, {age(now - run.created.timestamp())} ago"
     yield "updated", f"{moment(run.updated)}, {age(now - run.updated.timestamp())} ago"
-    yield "journal", f"{run.records} records, " + ("DAMAGED" if run.fault else f"verified, head {run.head}")
+    unread = "encrypted" if "is encrypted with" in run.fault else "DAMAGED"
+    verified = unread if run.fault else f"verified, head {run.head}"
+    yield "journal", f"{counted(run.records, 'record')}, {verified}"
     if run.salvaged:
         yield "salvaged", shortened(run.salvaged, _VALUE_CHARACTERS)
     if run.result is not None:
@@ -129,8 +144,8 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
 
 def _where(run: Position) -> str:
     progress = f"step {shown(str(run.progress))}; " if run.progress is not None else ""
-    steps = "unknown" if run.steps is None else str(run.steps)
-    return f"{progress}{steps} steps recorded in turn {run.turn}"
+    steps = "unknown steps" if run.steps is None else counted(run.steps, "step")
+    return f"{progress}{steps} recorded in turn {run.turn}"
 
 
 def _listed(name: str, texts: Sequence[str], *, always: bool = True) -> Iterator[tuple[str, str]]:
@@ -153,7 +168,7 @@ def _resource(one: Resource) -> str:
 
 
 def _effect(one: StartedAction, now: float) -> str:
-    times = "" if one.starts == 1 else f", started {one.starts} times"
+    times = "" if one.starts == 1 else f", started {counted(one.starts, 'time')}"
     key = f", key {one.key}" if one.key else ""
     return shown(f"{one.step}: {one.state}{times}{key}, {age(now - one.at.timestamp())} ago")
 
@@ -161,6 +176,9 @@ def _effect(one: StartedAction, now: float) -> str:
 def _question(item: Waiting, now: float) -> str:
     what = item.body.get("what", item.body) if isinstance(item.body, dict) else item.body
     remedy = item.body.get("remedy") if isinstance(item.body, dict) else None
+    evidence = item.body.get("evidence") if isinstance(item.body, dict) else None
+    if isinstance(evidence, dict) and "asked again" in evidence:
+        what = f"{what} (asked again: {evidence['asked again']})"
     to = f" to {item.to}" if item.to else ""
     text = f"{item.kind}{to}, {age(now - item.opened.timestamp())} old, item {item.id}: {what}"
     return shown(f"{text}. {remedy}" if remedy else text)
@@ -168,17 +186,14 @@ def _question(item: Waiting, now: float) -> str:
 
 def _error(run: Position) -> str:
     failed = run.last_error
+    if run.retrying is not None and not run.status.is_final:
+        return shortened(
+            f"{run.retrying.error} (in step {step_text(run.retrying.step)}, which is retried)", 400
+        )
     if failed is None:
         return "none"
     where = f"in step {failed.step}" if failed.step else "of the run itself"
     return f"{shortened(str(failed), _VALUE_CHARACTERS)} ({shown(where)}, record {failed.seq})"
-
-
-def _retrying(known: Retrying, now: float) -> str:
-    left = known.due_ms / 1000 - now
-    when = f"in {age(left)}" if left > 0 else "now"
-    text = f"{step_text(known.step)} {when}, after attempt {known.attempt} of {known.of}: {known.error}"
-    return shortened(text, _VALUE_CHARACTERS)
 
 
 def _session(run: Position) -> str:

@@ -14,8 +14,8 @@ import typer
 
 from ninelives.cli.commands.inbox import say_waiting
 from ninelives.cli.commands.ps import label_of
-from ninelives.cli.options import EXIT_PERSON
-from ninelives.cli.output import emit, emit_json
+from ninelives.cli.options import EXIT_PERSON, to_be_created
+from ninelives.cli.output import emit, emit_json, say_created
 from ninelives.core.model.run import State
 from ninelives.ops import doctor
 from ninelives.runtime import Runtime
@@ -48,8 +48,10 @@ def start(
     }
 
     async def main() -> Position:
-        async with Runtime(url) as runtime:
+        new_store = to_be_created(url)
+        async with Runtime(url, policy=()) as runtime:
             await runtime.call(doctor.prove)
+            say_created(new_store)
             run = await runtime.start(agent.name, *args, **options)
             found, _ = await runtime.call(position, run.id)
             return found

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from ninelives.cli.output import say
+from ninelives.cli.options import age_ms, interval_ms, policy_path, to_be_created, ungoverned
 from ninelives.core.errors import StoreAway, UsageError
+from ninelives.logs.log_format import LogFormat
+from ninelives.logs.output import LogPrinter, print_line, shaped
 from ninelives.ops import doctor
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.open import open_store
+from ninelives.supervisor.companions import Companion
 from ninelives.supervisor.protocol import WorkerSettings
 from ninelives.supervisor.supervisor import Supervisor
-from ninelives.views.escape import shown
 
 if TYPE_CHECKING:
     from ninelives.stores.open import AnyStore
@@ -36,8 +43,12 @@ def keep(
     lease_seconds: float,
     hang_seconds: float,
     backoff_seconds: float,
+    log: LogFormat,
+    companions: Sequence[Companion] = (),
+    *,
+    policy: Path | None = None,
 ) -> None:
-    """Supervise workers; by default one process per CPU that this process may use.
+    """Supervise workers, by default one process per CPU that this process may use, and companions.
 
     Exit 0 after a signal to stop, 2 if the code cannot be used, 4 if the store cannot.
     """
@@ -50,6 +61,8 @@ def keep(
         lease_seconds=lease_seconds,
         hang_seconds=hang_seconds,
         backoff_seconds=backoff_seconds,
+        log=log,
+        policy=policy_path(policy),
     )
     if options.url == "memory:":
         raise UsageError(
@@ -63,21 +76,91 @@ def keep(
             f"--lease {options.lease_seconds:g} expires before it can be renewed",
             remedy=f"Give at least {SHORTEST_LEASE_SECONDS:g} seconds",
         )
+    new_store = to_be_created(url)
     store = _opened(options)
-    if sys.stderr is not None and sys.stderr.isatty():
-        from ninelives.cli.up_screen import Board
-
-        board = Board(store)
-        with board.drawn():
-            code = Supervisor(
-                options, store, SystemClock(), report=board.print_event, on_output=board.print_output
-            ).run()
-    else:
-        code = Supervisor(options, store, SystemClock(), report=say, on_output=_print_output).run()
+    if new_store:
+        _say(log, f"created a new store: {new_store}")
+    if not options.policy and (warning := ungoverned(store)):
+        _say(log, warning, logging.WARNING)
+    code = _supervise(options, store, [*companions, *_audit_log(store)])
     # CRASH: the kernel closes whatever we do not; nothing that matters is flushed here.
     sys.stdout.flush()
     store.close()
     raise typer.Exit(code)
+
+
+def _audit_log(store: AnyStore) -> list[Companion]:
+    """Return what follows the journals, if the store has an audit log that is on."""
+    from ninelives.governance.audit_log.entries import is_on
+
+    return [Companion("audit-log", ("audit", "follow"))] if is_on(store) else []
+
+
+def companions(
+    metrics_port: int | None,
+    metrics_host: str,
+    audit_every: str = "",
+    *,
+    notify: Path | None = None,
+    keep: str = "",
+    replicate: str = "",
+) -> list[Companion]:
+    """Return the commands that `up` keeps running beside its workers. Raises UsageError."""
+    found = []
+    if metrics_port is not None:
+        if find_spec("prometheus_client") is None:
+            raise UsageError("metrics need prometheus-client", remedy="pip install 'ninelives[metrics]'")
+        words = ("metrics", "--port", str(metrics_port), "--host", metrics_host)
+        found.append(Companion("metrics", words))
+    if audit_every:
+        interval_ms(
+            "--audit-every", audit_every
+        )  # refused now, and not by a companion that is started again and again
+        found.append(Companion("audit", ("store", "audit", "--every", audit_every)))
+    if notify is not None:
+        from ninelives.cli.operate.notify import settings_of
+
+        settings_of(notify)  # a mistake in it is reported here, not by a companion that dies again and again
+        found.append(Companion("notify", ("notify", "--config", str(notify.resolve()))))
+    if keep:
+        age_ms(keep)  # a mistyped age is an error here, not in a companion that is restarted again and again
+        found.append(Companion("retain", ("store", "retain", "--keep", keep, "--every", "1h")))
+    if replicate:
+        from ninelives.ops.replication.opening import open_bucket
+
+        open_bucket(replicate)
+        found.append(Companion("replicate", ("store", "replicate", replicate, "--standby")))
+    return found
+
+
+def _supervise(options: WorkerSettings, store: AnyStore, companions: Sequence[Companion]) -> int:
+    """Run the supervisor; on a terminal, with the screen below its lines, unless they are JSON."""
+    with ExitStack() as closing:
+        write = print_line
+        if options.log is LogFormat.TEXT and sys.stderr is not None and sys.stderr.isatty():
+            from ninelives.cli.up_screen import Board
+
+            board = Board(store)
+            closing.enter_context(board.drawn())
+            write = board.print_line
+        printer = LogPrinter(options.log, write)
+        closing.callback(printer.close)
+        return Supervisor(
+            options,
+            store,
+            SystemClock(),
+            report=printer.report,
+            on_output=printer.on_output,
+            warn=partial(printer.report, level=logging.WARNING),
+            fail=partial(printer.report, level=logging.ERROR),
+            companions=companions,
+        ).run()
+
+
+def _say(form: LogFormat, line: str, level: int = logging.INFO) -> None:
+    """Print a line of the log before the supervisor runs."""
+    with suppress(OSError):
+        print_line(shaped(form, line, level))
 
 
 def _opened(options: WorkerSettings) -> AnyStore:
@@ -100,7 +183,7 @@ def _opened(options: WorkerSettings) -> AnyStore:
             if time.monotonic() > deadline:
                 raise
             if error.what != reported:
-                say(f"{error.what}; waiting for it, {options.patience_seconds:g} s at most")
+                _say(options.log, f"{error.what}; waiting for it, {options.patience_seconds:g} s at most")
             reported = error.what
             time.sleep(_PAUSE_SECONDS)
 
@@ -115,10 +198,3 @@ def _limits(given: list[str]) -> dict[str, int]:
             raise UsageError(f"--limit is given twice for agent {agent!r}", remedy="Give it once")
         found[agent] = int(most)
     return found
-
-
-def _print_output(worker: int, line: str) -> None:
-    try:
-        os.write(2, f"worker {worker}: {shown(line)}\n".encode(errors="backslashreplace"))
-    except OSError:
-        return  # our log is closed, which must not stop the workers

@@ -20,8 +20,10 @@ from ninelives.core.model.run import Kind, Record, RunRow, State
 from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
 from ninelives.views import records_text
+from ninelives.views.counted import counted
 from ninelives.views.escape import shortened, shown
 from ninelives.views.inbox_text import entry, ways
+from ninelives.views.masking import masked_records
 
 _POLL_SECONDS = 0.2
 _STATUS_CHARACTERS = 100
@@ -62,7 +64,9 @@ class _Watcher:
             self.clear()
             say(f"the journal is damaged: {error}")
             raise typer.Exit(EXIT_FAILED) from None
-        for line in self._news(found.run, large_bodies.whole(self._store, found.records), found.items):
+        for line in self._news(
+            found.run, masked_records(large_bodies.whole(self._store, found.records)), found.items
+        ):
             self.clear()
             emit(line)
         self._seen, self.state = found.run.length, found.run.state
@@ -107,7 +111,7 @@ class _Watcher:
     def _show_status(self, run: RunRow) -> None:
         if is_terminal():
             since = age((self._store.now_ms() - run.created_ms) / 1000)
-            text = f"{run.id}: {run.state}, {run.length} records, {since} old"
+            text = f"{run.id}: {run.state}, {counted(run.length, 'record')}, {since} old"
             sys.stdout.write(f"{_CLEAR_LINE}{shortened(text, _STATUS_CHARACTERS)}")
             sys.stdout.flush()
 
@@ -116,4 +120,6 @@ def _line(record: Record) -> str:
     (line,) = records_text.lines([record])
     step = f"{line.step}[{line.number}]" if line.number is not None else line.step
     where = f"{line.branch}/{step}" if line.branch else step
-    return shown(f"{line.at:%H:%M:%S} {line.seq:>3} {line.kind:<9} {where}  {line.value}".rstrip())
+    return shown(
+        f"{line.at:%H:%M:%S} {line.seq:>3} {line.kind:<9} {where}  {records_text.with_verdict(line)}".rstrip()
+    )

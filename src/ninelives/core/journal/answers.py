@@ -32,12 +32,24 @@ class Says(StrEnum):
     FAIL = "fail"  # give up: the run ends failed, with the evidence
 
 
+class Signed(Struct, frozen=True):
+    """A person's signature of an answer: when it was made, until when it counts, and an SSH signature.
+
+    `governance.approvers.statement` makes the text that it signs; `signature` is its base64, on one line.
+    """
+
+    at_ms: int
+    until_ms: int
+    signature: str = ""
+
+
 class Answer(Struct, frozen=True, omit_defaults=True):
     """A person's answer. `value` is encoded as the codec of the requested type encodes it."""
 
     says: Says
     value: Raw | UnsetType = UNSET
     note: str = ""
+    signed: Signed | None = None
 
 
 class Taken(Struct, frozen=True):
@@ -96,6 +108,7 @@ FITTING = MappingProxyType(
         ItemKind.QUARANTINE: _RETRY_OR_FAIL,
         ItemKind.BUDGET: _RETRY_OR_FAIL,
         ItemKind.RESOURCE: _RETRY_OR_FAIL,
+        ItemKind.POLICY: _RETRY_OR_FAIL,
     }
 )
 VERBS = MappingProxyType(

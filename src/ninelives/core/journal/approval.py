@@ -60,9 +60,13 @@ def declared(approval: object) -> Approval | None:
     )
 
 
-def digest(action: str, key: str, arguments: bytes) -> bytes:
-    """Return the digest that an answer is bound to: of the action, its key, and all its arguments."""
-    return blake2b(_ENCODE([action, key, Raw(arguments)]), digest_size=16).digest()
+def digest(action: str, key: str, arguments: bytes, *by: str) -> bytes:
+    """Return the digest that an answer is bound to: of the action, its key, and all its arguments.
+
+    `by` names what asks, if it is not the step's own declaration: the policy's digest, and which of
+    several requests this is.
+    """
+    return blake2b(_ENCODE([action, key, Raw(arguments), *by]), digest_size=16).digest()
 
 
 def shown(arguments: bytes) -> dict[str, Raw]:

@@ -13,11 +13,15 @@ from msgspec import Raw, Struct
 from ninelives.core.model.bodies import body_reader
 
 
-class Done(Struct, frozen=True):
-    """An action that the parent run did after the fork's point: fingerprint of its arguments, and result."""
+class Done(Struct, frozen=True, omit_defaults=True):
+    """An action that the parent run did after the fork's point: fingerprint of its arguments, and result.
+
+    `o` is where the data of the result came from.
+    """
 
     f: str
     v: Raw
+    o: tuple[str, ...] = ()
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):

@@ -7,15 +7,17 @@ Nothing is written: if we die here, the next replay finds the same records and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
-from ninelives.core.errors import BadName
+from ninelives.core.errors import BadName, Divergence
 from ninelives.core.ids import ID_MARK, beside, parse_step_id
-from ninelives.core.journal.replay import Dropped, Recorded, Replay, StepBody
+from ninelives.core.journal.replay import Dropped, Recorded, Replay, StepBody, step_name
 from ninelives.core.journal.settlement import read_start, standing
 from ninelives.core.model.run import Kind, Record, StepKind
+from ninelives.core.values.fingerprint import Fingerprint
 
 
 class Start(Struct, frozen=True):
@@ -38,14 +40,14 @@ class Start(Struct, frozen=True):
 class StepCall(Struct, frozen=True):
     """A call of a step: its possible positions in order of preference, its names, its fingerprint.
 
-    `given` is the value of `id=`, if any, and `child` the id of the run that it starts.
+    `explicit_id` is the value of `id=`, if any, and `child` the id of the run that it starts.
     `is_effect`: it acts on the outside world. `shown` are the arguments of a sleep, which has no fingerprint.
     """
 
     positions: tuple[str, ...]
     names: tuple[str, ...]
     f: str
-    given: str | None = None
+    explicit_id: str | None = None
     child: str | None = None
     is_effect: bool = False
     shown: dict[str, str] = {}
@@ -243,7 +245,11 @@ def may_be_of(found: Claimed, call: StepCall) -> bool:
     if call.shown and found.body.a and found.body.a != call.shown:
         return False
     branch = parse_step_id(found.step).branch
-    return call.given is None or not branch.startswith(ID_MARK) or beside(branch) == ID_MARK + call.given
+    return (
+        call.explicit_id is None
+        or not branch.startswith(ID_MARK)
+        or beside(branch) == ID_MARK + call.explicit_id
+    )
 
 
 def _may_be_cancelled(found: Claimed) -> bool:
@@ -285,3 +291,67 @@ def _start(replay: Replay, step: str, records: list[Record]) -> Start:
         is_protected=is_protected,
         step_kind=records[0].step_kind,
     )
+
+
+# Differences ---------------------------------------------------------------------------------------
+
+
+def changed_arguments(recorded: Recorded, called: Fingerprint, *, run: str, where: str) -> Divergence:
+    """Return the error for a step that is called with other arguments than were recorded."""
+    name, difference = step_name(recorded.step), "; ".join(differences(recorded.body.a, called.preview()))
+    return Divergence(
+        f"the code at {where} calls this step with other arguments than were recorded: {difference}",
+        where=where,
+        difference=difference,
+        run=run,
+        step=recorded.step,
+        remedy=f"Nothing was executed. {_ignored(recorded.body.a, called.preview())}; "
+        f'if this call was inserted before the recorded one, write `if nl.patched("{name}"):` around it; '
+        f'if the record can be dropped and the step done again, declare @nl.agent(forgets=["{name}"]); '
+        "else restore the old code",
+    )
+
+
+def changed_start(start: StepBody, called: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
+    """Return the error for a step that was started with other arguments than it is called with now."""
+    difference = "; ".join(differences(start.a, called.preview()))
+    return Divergence(
+        f"the code at {where} calls this step with other arguments than it was started with, "
+        f"and the fate of that start is unknown: {difference}",
+        where=where,
+        difference=difference,
+        run=run,
+        step=step,
+        remedy=f"Nothing was executed. {_ignored(start.a, called.preview())}; else restore the old code",
+    )
+
+
+def _ignored(recorded: Mapping[str, str], called: Mapping[str, str]) -> str:
+    """Return a remedy about the arguments: what lets this same run continue, or why nothing does.
+
+    The recorded fingerprint is fixed: `ignore=` takes an argument out of the new call, not out of the record.
+    """
+    changed = sorted(name for name in recorded if recorded[name] != called.get(name))
+    added = sorted(called.keys() - recorded.keys())
+    for old in changed:
+        new = next((name for name in added if called[name] == recorded[old]), None)
+        if old not in called and new is not None:
+            return f"If you renamed the parameter {old} to {new}, name it {old} until this run has ended"
+    if added and not changed:
+        return f"If {' and '.join(added)} does not matter, declare the step with ignore={_names(added)}"
+    which = f"ignore={_names(changed)}" if changed else "ignore="
+    return f"If it does not matter, {which} helps runs that start later: this one has it on record"
+
+
+def _names(names: Sequence[str]) -> str:
+    return msgspec.json.encode(names).decode()
+
+
+def differences(recorded: Mapping[str, str], called: Mapping[str, str]) -> Iterable[str]:
+    """Yield how arguments differ, as far as their previews show it."""
+    for name in sorted(recorded.keys() | called.keys()):
+        before, after = recorded.get(name, "(default)"), called.get(name, "(default)")
+        if before != after:
+            yield f"{name}: {before} → {after}"
+    if dict(recorded) == dict(called):
+        yield "they differ beyond the previews"

@@ -8,12 +8,14 @@ branches: outcomes keep their position in the journal, and the engine delivers t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ninelives.core.errors import BadName, Divergence
+from ninelives.core.errors import BadName
+from ninelives.core.governance.judged import Judged
+from ninelives.core.governance.taint import DECLASSIFY, Taint, TaintChange
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.fork_origin import Passage, read_origin
 from ninelives.core.journal.output import read_output
@@ -45,7 +47,9 @@ class StepBody(Struct, frozen=True, omit_defaults=True):
     """The body of a step's record: fingerprint and preview of its arguments, then its value or its error.
 
     `attempts` are those that failed before; `usage` is the cost that a model's answer reports. `r` is what
-    the code received of a signal `v`, where its type has fields: the sender may have sent more.
+    the code received of a signal `v`, where its type has fields: the sender may have sent more. `j` is how a
+    policy judged the call, in the first record that the step wrote. `o` is where the data came from, `x` what
+    of that no longer counts (see `core.governance.taint`).
     """
 
     f: str = ""
@@ -55,6 +59,9 @@ class StepBody(Struct, frozen=True, omit_defaults=True):
     attempts: tuple[Attempt, ...] = ()
     usage: Usage | None = None
     r: Raw | UnsetType = UNSET
+    j: Judged | None = None
+    o: tuple[str, ...] = ()
+    x: tuple[str, ...] = ()
 
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -129,6 +136,8 @@ class Replay:
 
     `dropped` are the failures that retries of the run have dropped.
 
+    `taint` is where the data came from that the turn's steps have read.
+
     `undos` are the registered compensations, by step, that no call has claimed. `registering` are those, by
     step, that the code registers meanwhile: effects wait until it is clear that they repeat none.
     """
@@ -154,6 +163,7 @@ class Replay:
         self.doubts: dict[str, list[Record]] = {}
         self.returned: dict[int, Recorded] = {}
         self._overtaken: dict[str, Recorded] = {}
+        self.taint = Taint()
         for record in records:
             if record.kind in _OUTCOMES:
                 self._read_outcome(record)
@@ -166,8 +176,8 @@ class Replay:
             elif record.kind in _KEPT:
                 self._lines.add(record.step)
                 self.kept = (*self.kept, record)
-            elif record.kind is Kind.ANSWER:
-                self.answers.append(record)
+            elif record.kind in (Kind.ANSWER, Kind.ASKED):
+                self._read_request(record)
             elif record.kind is Kind.OUTPUT:
                 self._read_output(record)
             elif record.kind is Kind.SUPERSEDED:
@@ -187,10 +197,20 @@ class Replay:
         if self.dropped:
             self.dropped = tuple(map(self._done_again, self.dropped))
 
+    def _read_request(self, record: Record) -> None:
+        """Keep an answer; of a request, only what it needs to be answered for what was there then."""
+        if record.kind is Kind.ANSWER:
+            self.answers.append(record)
+        elif step_name(record.step) == DECLASSIFY:
+            self.taint.requested.setdefault(record.step, dict(self.taint.counts))
+
     def _read_outcome(self, record: Record) -> None:
         """Add a step's outcome: the step is no longer running."""
         step, body = record.step, read_body(record)
         found = Recorded(record.seq, record.kind, step, body, record.at_ms, record.step_kind)
+        if body.o or body.x:
+            # Of every outcome, also those that a retry drops: what was read may have been acted on.
+            self.taint.change(body.o, body.x)
         if record.kind is Kind.WITHDRAWN and not self._withdraw(found):
             return
         if record.kind is Kind.RESULT:
@@ -211,8 +231,7 @@ class Replay:
         # A signal that a cancelled receive had taken goes to
         # the next one, before those that wait (decision 16).
         gave = found if is_carried else before
-        number = signal_number(gave) if gave is not None else -1
-        if gave is not None and number >= 0:
+        if gave is not None and (number := signal_number(gave)) >= 0:
             self.returned[number] = gave
         return not is_carried
 
@@ -234,7 +253,6 @@ class Replay:
             if before is not None and before.kind is Kind.RESULT and signal_number(before) < 0:
                 # Only the withdrawal is superseded: the result before it counts, and is not done again.
                 self._outcomes[step] = before
-                self.intents.pop(step, None)
                 until = superseding.seq
                 self.dropped += (Dropped(step, None, until, until, again=frozenset({step})),)
             elif found is not None:
@@ -258,7 +276,9 @@ class Replay:
         again = {
             found.step
             for found in self._outcomes.values()
-            if found.seq > one.until and (found.step == one.step or _what(found) == one.what)
+            if found.seq > one.until
+            # Steps without a fingerprint, such as waits, are known by their position only.
+            and (found.step == one.step or (one.what is not None and _what(found) == one.what))
         }
         return msgspec.structs.replace(one, again=one.again.union(again))
 
@@ -335,7 +355,7 @@ def _dropped(
     """
     failed = [one for one in dropped if one.kind is Kind.FAILURE or step_name(one.step) == TIMEOUT]
     failed = failed or [one for one in dropped if one.kind is Kind.WITHDRAWN]
-    starts = [(one.seq, one.step) for one in records if one.kind is Kind.INTENT and since < one.seq < until]
+    starts = [(one.seq, one.step) for one in records if one.kind is Kind.INTENT and one.seq > since]
     return tuple(
         Dropped(
             one.step,
@@ -371,10 +391,12 @@ def signal_number_in(record: Record) -> int:
         return -1
 
 
-def write_signal(number: int, value: bytes, received: bytes | None = None) -> bytes:
+def write_signal(
+    number: int, value: bytes, received: bytes | None = None, taint: Sequence[str] = ()
+) -> bytes:
     """Return the body of a record that takes a signal, or passes one on to the next turn."""
     kept = UNSET if received is None else Raw(received)
-    return _ENCODE(StepBody(a={SIGNAL_NUMBER: str(number)}, v=Raw(value), r=kept))
+    return _ENCODE(StepBody(a={SIGNAL_NUMBER: str(number)}, v=Raw(value), r=kept, o=tuple(taint)))
 
 
 def read_superseded(record: Record) -> tuple[str, ...]:
@@ -395,13 +417,17 @@ def write_body(
     attempts: Sequence[Attempt] = (),
     usage: Usage | None = None,
     shown: Mapping[str, str] | None = None,
+    judged: Judged | None = None,
+    taint: TaintChange | None = None,
 ) -> bytes:
     """Return the body of a step's record; `shown` are the arguments of a step without a fingerprint."""
-    if fingerprint is not None and value is not None and not attempts and usage is None:
+    is_plain = not attempts and usage is None and taint is None
+    if fingerprint is not None and value is not None and is_plain:
         # The hot path: the same bytes as the encoder's, without its copies.
         preview = _ENCODE(fingerprint.preview())
         given = b',"a":%b' % preview if len(preview) > 2 else b""
-        return b'{"f":"%b"%b,"v":%b}' % (fingerprint.digest.hex().encode(), given, value)
+        said = b',"j":%b' % _ENCODE(judged) if judged is not None else b""
+        return b'{"f":"%b"%b,"v":%b%b}' % (fingerprint.digest.hex().encode(), given, value, said)
     return _ENCODE(
         StepBody(
             f=fingerprint.digest.hex() if fingerprint else "",
@@ -410,23 +436,10 @@ def write_body(
             e=Raw(error) if error is not None else UNSET,
             attempts=tuple(attempts),
             usage=usage,
+            j=judged,
+            o=taint.adds if taint is not None else (),
+            x=taint.removes if taint is not None else (),
         )
-    )
-
-
-def changed_arguments(recorded: Recorded, called: Fingerprint, *, run: str, where: str) -> Divergence:
-    """Return the error for a step that is called with other arguments than were recorded."""
-    name, difference = step_name(recorded.step), "; ".join(differences(recorded.body.a, called.preview()))
-    return Divergence(
-        f"the code at {where} calls this step with other arguments than were recorded: {difference}",
-        where=where,
-        difference=difference,
-        run=run,
-        step=recorded.step,
-        remedy=f"Nothing was executed. {_ignored(recorded.body.a, called.preview())}; "
-        f'if this call was inserted before the recorded one, write `if nl.patched("{name}"):` around it; '
-        f'if the record can be dropped and the step done again, declare @nl.agent(forgets=["{name}"]); '
-        "else restore the old code",
     )
 
 
@@ -436,48 +449,3 @@ def step_name(step: str) -> str:
         return parse_step_id(step).name
     except BadName:
         return step
-
-
-def changed_start(start: StepBody, called: Fingerprint, *, run: str, step: str, where: str) -> Divergence:
-    """Return the error for a step that was started with other arguments than it is called with now."""
-    difference = "; ".join(differences(start.a, called.preview()))
-    return Divergence(
-        f"the code at {where} calls this step with other arguments than it was started with, "
-        f"and the fate of that start is unknown: {difference}",
-        where=where,
-        difference=difference,
-        run=run,
-        step=step,
-        remedy=f"Nothing was executed. {_ignored(start.a, called.preview())}; else restore the old code",
-    )
-
-
-def _ignored(recorded: Mapping[str, str], called: Mapping[str, str]) -> str:
-    """Return a remedy about the arguments: what lets this same run continue, or why nothing does.
-
-    The recorded fingerprint is fixed: `ignore=` takes an argument out of the new call, not out of the record.
-    """
-    changed = sorted(name for name in recorded if recorded[name] != called.get(name))
-    added = sorted(called.keys() - recorded.keys())
-    for old in changed:
-        new = next((name for name in added if called[name] == recorded[old]), None)
-        if old not in called and new is not None:
-            return f"If you renamed the parameter {old} to {new}, name it {old} until this run has ended"
-    if added and not changed:
-        return f"If {' and '.join(added)} does not matter, declare the step with ignore={_names(added)}"
-    which = f"ignore={_names(changed)}" if changed else "ignore="
-    return f"If it does not matter, {which} helps runs that start later: this one has it on record"
-
-
-def _names(names: Sequence[str]) -> str:
-    return msgspec.json.encode(names).decode()
-
-
-def differences(recorded: Mapping[str, str], called: Mapping[str, str]) -> Iterable[str]:
-    """Yield how arguments differ, as far as their previews show it."""
-    for name in sorted(recorded.keys() | called.keys()):
-        before, after = recorded.get(name, "(default)"), called.get(name, "(default)")
-        if before != after:
-            yield f"{name}: {before} → {after}"
-    if dict(recorded) == dict(called):
-        yield "they differ beyond the previews"

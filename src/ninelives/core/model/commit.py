@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ninelives.core.errors import NineLivesError
+from ninelives.core.governance.accounts import AccountOp, Over, Requirement
 from ninelives.core.model.inbox import NewItem
 from ninelives.core.model.key import Key, KeyOp
 from ninelives.core.model.run import Kind, Record, State
@@ -47,6 +48,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     `length` and `head` are the run's before this commit; `records` continue from there, sealed.
     `effect_length` counts the run's records that some visible effect depends on, begun effects included.
     `tally` holds the row's totals after this commit; None leaves them as they are.
+    `requires` are documents that must be at a version, `accounts` what is reserved and spent.
     `is_lone`: nothing but one sealed, valid record without blobs, which neither ends a turn nor is output.
     `is_sealed`: the caller has just sealed the records, so stores need not compute their hashes again.
     """
@@ -59,6 +61,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     keys: tuple[KeyOp, ...] = ()
     opens: tuple[NewItem, ...] = ()
     closes: tuple[str, ...] = ()
+    requires: tuple[Requirement, ...] = ()
+    accounts: tuple[AccountOp, ...] = ()
     takes: tuple[int, ...] = ()
     change: Change | None = None
     effect_length: int = 0
@@ -79,22 +83,36 @@ class Commit(Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Whether this only appends records of the current turn."""
-        return self.is_lone or (self.change is None and self._only_appends())
+        return self.is_lone or (self.change is None and not self.requires and self._only_appends())
+
+    @property
+    def is_plain_if(self) -> bool:
+        """Whether this only appends records of the current turn, on the condition of what it requires."""
+        return bool(self.requires) and self.change is None and self._only_appends()
 
     @property
     def is_plain_end(self) -> bool:
         """Whether this only appends records of the current turn, and completes the run."""
         change = self.change
-        return isinstance(change, End) and change.state is State.COMPLETED and self._only_appends()
+        is_end = isinstance(change, End) and change.state is State.COMPLETED
+        return is_end and not self.requires and self._only_appends()
 
     @property
     def changes_one_key(self) -> bool:
         """Whether this only appends records of the current turn, and changes or awaits one key."""
         is_one = len(self.keys) == 1 and self.change is None and bool(self.records)
-        return is_one and self._only_appends(has_keys=True)
+        return is_one and not self.requires and self._only_appends(has_keys=True)
 
-    def _only_appends(self, *, has_keys: bool = False) -> bool:
-        if (self.keys and not has_keys) or self.opens or self.closes or self.takes:
+    @property
+    def only_charges(self) -> bool:
+        """Whether this only appends records of the current turn, and reserves or settles in accounts."""
+        is_charging = bool(self.accounts) and self.change is None and bool(self.records)
+        return is_charging and not self.requires and self._only_appends(has_accounts=True)
+
+    def _only_appends(self, *, has_keys: bool = False, has_accounts: bool = False) -> bool:
+        if self.opens or self.closes or self.takes:
+            return False
+        if (self.keys and not has_keys) or (self.accounts and not has_accounts):
             return False
         for record in self.records:  # noqa: SIM110 (hot path: a generator would double the cost)
             if record.kind is Kind.TURN:
@@ -108,6 +126,8 @@ class Outcome(StrEnum):
     COMMITTED = "committed"
     FENCED = "fenced"  # this owner has lost the run; nothing was written to it
     HELD = "held"  # a key is held or settled by another run; `Verdict.key` says how
+    OVER = "over"  # a limit would be passed; `Verdict.account` says which
+    CHANGED = "changed"  # a document is not at the version that is required
     STALE = "stale"  # a signal was taken or an item answered in the meantime: read the run again
     REFUSED = "refused"  # the content is wrong; `Verdict.error` says why
 
@@ -119,3 +139,4 @@ class Verdict(Struct, frozen=True):
     outcome: Outcome
     error: NineLivesError | None = None
     key: Key | None = None
+    account: Over | None = None

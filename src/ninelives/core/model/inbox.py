@@ -30,6 +30,7 @@ class ItemKind(StrEnum):
     QUARANTINE = "quarantine"
     BUDGET = "budget"
     RESOURCE = "resource"
+    POLICY = "policy"
 
 
 class ItemState(StrEnum):

@@ -16,6 +16,7 @@ class KeyState(StrEnum):
     IN_DOUBT = "in doubt"
     ORPHANED = "orphaned"  # in doubt, and its owner has ended: the next run that wants the key settles it
     PRUNED = "pruned"
+    MOVED = "moved"  # its owner was moved to another store before it was settled; the body names that store
 
 
 class Key(Struct, frozen=True, kw_only=True):

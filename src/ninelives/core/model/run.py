@@ -26,6 +26,7 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     ESCALATED = "escalated"
+    MOVED = "moved"  # to another store, or on its way there: it does not run here
 
     @property
     def is_final(self) -> bool:
@@ -169,7 +170,11 @@ class RunRow(Struct, frozen=True):
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
-    """Which runs to list, newest first: those that meet all conditions. `after` is the last number seen."""
+    """Which runs to list, newest first: those that meet all conditions. `after` is the last number seen.
+
+    With `changed_since_ms`, only runs whose rows changed at that moment or later: for a run that has ended,
+    when it ended. Together with final states, this is read from an index.
+    """
 
     states: tuple[State, ...] = ()
     agent: str | None = None
@@ -178,19 +183,22 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     limit: int = 50
     after: int | None = None
+    changed_since_ms: int | None = None
 
 
 class Claims(Struct, frozen=True):
     """What `claim_runs` took, and when the next run of these agents falls due (None: no timer).
 
     `next_suspect_ms` is the same for suspects, which are given solo. With `is_held`, some due runs are
-    withheld from all workers for a while: `next_due_ms` is then the time to claim again.
+    withheld from all workers for a while: `next_due_ms` is then the time to claim again. `halts` is the
+    version of the document `halts` (`core.model.document.HALTS`), 0 if there is none.
     """
 
     runs: tuple[RunRow, ...]
     next_due_ms: int | None
     next_suspect_ms: int | None = None
     is_held: bool = False
+    halts: int = 0
 
 
 class Journal(Struct, frozen=True):
@@ -219,3 +227,5 @@ class Control(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     RETRY = "retry"
+    WAKE = "wake"
+    """A parked run checks now what it waits for: what held it was not news of its own."""

@@ -15,6 +15,10 @@ class Cause(StrEnum):
     EXPIRED = "expired"  # its lease ran out
 
 
+HUNG = "its event loop was blocked"
+"""How the note of a worker begins that was killed because it hung."""
+
+
 class Fate(StrEnum):
     """What is known of a session's process and of all that it started."""
 
@@ -26,7 +30,8 @@ class Fate(StrEnum):
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an observer saw of a session's end; kept with the session.
 
-    `is_gone`: its process and all that it started are proved gone (by waitpid, or a dropped lock).
+    `is_gone`: its process and all that it started are proved gone (by waitpid, or a dropped lock). `log` are
+    its last lines of output; of a worker that hung, its stacks.
     """
 
     is_gone: bool = False
@@ -35,6 +40,11 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_oom: bool = False
     note: str = ""
     log: tuple[str, ...] = ()
+
+    @property
+    def is_hang(self) -> bool:
+        """Whether the worker was killed because it hung."""
+        return self.note.startswith(HUNG)
 
 
 class NewSession(Struct, frozen=True, kw_only=True):
@@ -54,7 +64,11 @@ class NewSession(Struct, frozen=True, kw_only=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A session as of the time it was read: `left_ms` (of its lease) and `fate` change with time."""
+    """A session as of the time it was read: `left_ms` (of its lease) and `fate` change with time.
+
+    `counts` is what it has done by its last renewal (`core.rules.counting.read_counts`), until it ends.
+    `halts` is the version of the document `halts`, as of the registration or the renewal that returned this.
+    """
 
     id: str
     host: str
@@ -69,7 +83,9 @@ class Session(Struct, frozen=True, kw_only=True):
     ended_ms: int | None = None
     cause: Cause | None = None
     evidence: Evidence | None = None
+    counts: str = ""
     fate: Fate = Fate.LIVES
+    halts: int = 0
 
     @property
     def machine(self) -> str:

@@ -14,19 +14,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.model.run import Kind, Record, RunRow, StepKind
+from ninelives.core.secret import masked_text
 
 OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
 _ERROR_CHARACTERS = 200
 
 
 class Retrying(Struct, frozen=True):
-    """A step that is being retried: the failed attempt, of how many, when the next is due, and the error."""
+    """A step that is being retried: the failed attempt, of how many, when the next is due, and why.
+
+    `reason` is the class of the error (`core.values.retry.Reason`); rows of before lack it.
+    """
 
     step: str
     attempt: int
     of: int
     due_ms: int
     error: str
+    reason: str = ""
 
 
 class Facts(Struct, frozen=True):
@@ -120,4 +125,5 @@ def read_retrying(text: str) -> Retrying | None:
 def error_text(error: BaseException) -> str:
     """Return an error as short text that every store can keep."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = masked_text(said)
     return said[:_ERROR_CHARACTERS].encode(errors="replace").decode().replace("\0", "?")

@@ -21,6 +21,8 @@ class Event(StrEnum):
     ESCALATE = "escalate"  # only a person can settle it
     RESOLVE = "resolve"  # a person has settled it, or cancels the run
     RETRY = "retry"  # a failed run continues
+    DEPART = "depart"  # it moves to another store
+    RETURN = "return"  # the move was called back
 
 
 TABLE = MappingProxyType(
@@ -36,6 +38,11 @@ TABLE = MappingProxyType(
         (State.CHECKPOINTED, Event.CLAIM): State.RUNNING,
         (State.ESCALATED, Event.RESOLVE): State.CHECKPOINTED,
         (State.FAILED, Event.RETRY): State.CHECKPOINTED,
+        (State.PENDING, Event.DEPART): State.MOVED,
+        (State.RUNNING, Event.DEPART): State.MOVED,
+        (State.CHECKPOINTED, Event.DEPART): State.MOVED,
+        (State.ESCALATED, Event.DEPART): State.MOVED,
+        (State.MOVED, Event.RETURN): State.CHECKPOINTED,
     }
 )
 

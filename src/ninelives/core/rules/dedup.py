@@ -14,6 +14,7 @@ becomes ORPHANED: no run may start the action again without proof, and the next 
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from ninelives.core.errors import BadRecord, KeyConflict
@@ -57,6 +58,13 @@ def reserved(known: Key | None, op: ReserveKey, run: str, now_ms: int) -> Key | 
             run,
             f"the key {op.key!r} was used before and its result has been pruned",
             _again(known, op, now_ms),
+        )
+    if known.state is KeyState.MOVED:
+        url = msgspec.json.decode(known.body, type=str)
+        return _refused(
+            run,
+            f"the key {op.key!r} belongs to run {known.run!r}, which was moved to {url}",
+            "Whether its action was done is known there. Move this run there too, or use another key",
         )
     is_other = not is_same_action(known, op)
     if is_other or known.fingerprint != op.fingerprint:

@@ -82,7 +82,14 @@ def same_signal(known: Signal, name: str, body: bytes) -> Signal:
 # What stopped a run ------------------------------------------------------------------------------
 
 STOPPING = frozenset(
-    {ItemKind.DIVERGENCE, ItemKind.DAMAGE, ItemKind.BUDGET, ItemKind.QUARANTINE, ItemKind.RESOURCE}
+    {
+        ItemKind.DIVERGENCE,
+        ItemKind.DAMAGE,
+        ItemKind.BUDGET,
+        ItemKind.QUARANTINE,
+        ItemKind.RESOURCE,
+        ItemKind.POLICY,
+    }
 )
 """The kinds of items that stop a whole run until a person answers."""
 

@@ -23,10 +23,11 @@ from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import Key, KeyState
 from ninelives.core.model.run import Kind, Record
-from ninelives.core.rules.recovery_check import OTHER_RESULT, account_of, is_other_result
+from ninelives.core.rules.recovery_check import OTHER_RESULT, is_other_result, summary_of
 
 _REQUEST, _TAKEN = msgspec.json.Decoder(Request).decode, msgspec.json.Decoder(Taken).decode
 _UNSAID = -1
+SECOND_USE = "first used by run "
 _OPEN = (Kind.INTENT, Kind.DOUBT)
 _DONE = (KeyState.SETTLED, KeyState.PRUNED)
 
@@ -61,7 +62,7 @@ def named_in(records: Sequence[Record]) -> Named:
     """Read the stored records of a run, whose chain was verified. Raises Corrupt."""
     forks = [index for index, record in enumerate(records) if record.kind is Kind.FORKED]
     own = records[forks[-1] + 1 :] if forks else records  # the records before belong to another run
-    account = account_of(own)
+    summary = summary_of(own)
     items: dict[str, int] = {}
     over: set[str] = set()
     signals: dict[int, int] = {}
@@ -73,7 +74,7 @@ def named_in(records: Sequence[Record]) -> Named:
             over.update([found[0]] if found[1] else [])
     # Records of before signals had numbers do not say what they took: then a missing number proves nothing.
     is_known = signals.pop(_UNSAID, None) is None
-    return Named(account.named, account.keys, items, frozenset(over), signals, is_known)
+    return Named(summary.named, summary.keys, items, frozenset(over), signals, is_known)
 
 
 def _item_in(record: Record) -> tuple[str, bool] | None:
@@ -106,7 +107,7 @@ def _behind(run: str, last: Record, row: Key) -> str:
         # A settled key passes to another run only with a new generation. A resumable action that was freed
         # when its run ended may have copied the result of the other run.
         is_second = last.kind is Kind.RESULT and not row.generation and not row.resumable
-        return f"first used by run {row.run!r}, though record {last.seq} is its result" if is_second else ""
+        return f"{SECOND_USE}{row.run!r}, though record {last.seq} is its result" if is_second else ""
     if last.kind is Kind.RESULT:
         if row.state not in _DONE:
             return f"{row.state}, though record {last.seq} is its result"

@@ -7,10 +7,11 @@ owner is still changing them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Raw, Struct
 
+from ninelives.core.journal.recovery_log import Left
 from ninelives.core.journal.replay import read_body
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.key import Key, KeyState
@@ -21,13 +22,14 @@ _STARTS = frozenset({Kind.INTENT, Kind.DOUBT, Kind.VOIDED})
 _RESETTING = frozenset({Kind.SUPERSEDED, Kind.FORKED})
 _OPEN = (Kind.INTENT, Kind.DOUBT)
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+_SEALED = b'"$":"sealed"'
 _WITH_KEY = b'"k":'
 OTHER_RESULT = "settled with another result than that of record %d"
 _LIMIT = "#timeout#"
 """Steps of `nl.timeout` may have two outcomes: code that left in time once may reach the limit on replay."""
 
 
-class Account(Struct, frozen=True):
+class JournalSummary(Struct, frozen=True):
     """What a journal says: the number of outcomes, the last record of each business key, the faults.
 
     `named` has the last record of all keys, also of those that a later record reset.
@@ -39,7 +41,7 @@ class Account(Struct, frozen=True):
     named: dict[str, Record] = {}
 
 
-def account_of(records: Iterable[Record]) -> Account:
+def summary_of(records: Iterable[Record]) -> JournalSummary:
     """Read records whose chain was verified, of one turn or more. Raises Corrupt."""
     settled: set[str] = set()
     steps: dict[str, str] = {}
@@ -69,7 +71,7 @@ def account_of(records: Iterable[Record]) -> Account:
                 keys[key] = named[key] = record
                 if record.kind is not Kind.VOIDED:  # what follows a voided start may be of another key
                     steps[record.step] = key
-    return Account(len(settled), keys, tuple(faults), named)
+    return JournalSummary(len(settled), keys, tuple(faults), named)
 
 
 def faults_of_keys(
@@ -96,9 +98,25 @@ def _contradiction(run: str, last: Record, row: Key | None, taken_ms: int) -> st
     return f"reserved, and nothing is under way since record {last.seq}" if row.state is _HELD[0] else ""
 
 
+def faults_of_state(left: Left, length: int, records: Sequence[Record]) -> tuple[str, ...]:
+    """Return where a journal contradicts what the last worker left, by its length and its current turn.
+
+    The head covers all records before it, and so every open step and every held resource.
+    """
+    if length < left.records:
+        return (f"state: the last worker left {left.records} records, and {length} are there",)
+    last = next((record for record in records if record.seq == left.records - 1), None)
+    is_salvaged = any(record.kind is Kind.SALVAGED for record in records)
+    if last is None or is_salvaged or last.check.hex() == left.head:
+        return ()
+    return (f"state: record {last.seq} is not the one that the last worker left",)
+
+
 def is_other_result(last: Record, row: Key) -> bool:
     """Return whether a key is settled with another result than this record's; a result in a blob is not."""
     if row.state is not KeyState.SETTLED or not row.body or not last.body:
         return False
+    if _SEALED in row.body:
+        return False  # the same result, encrypted for two places, differs
     value = read_body(last).v
     return isinstance(value, Raw) and bytes(value) != row.body

@@ -48,7 +48,7 @@ def fenced(run: RunRow, now_ms: int) -> RunRow:
     return replace(run, epoch=run.epoch + 1, paused=True, news=run.news + 1, changed_ms=now_ms)
 
 
-def doubts_in(run: RunRow, records: Iterable[Record], now_ms: int) -> list[Doubt]:
+def doubts_in(run: RunRow, records: Iterable[Record], now_ms: int, *, why: str = WHY) -> list[Doubt]:
     """Return the doubts of a run, from the verified records of its turn, with their bodies."""
     found: dict[str, tuple[StartBody, StepKind | None]] = {}
     for record in records:
@@ -58,7 +58,9 @@ def doubts_in(run: RunRow, records: Iterable[Record], now_ms: int) -> list[Doubt
             start = _start_in(record)
             if start is not None and start.w:  # only non-resumable actions record which session started them
                 found[record.step] = start, record.step_kind
-    return [_doubt(run, step, start, kind, now_ms) for step, (start, kind) in found.items() if not start.i]
+    return [
+        _doubt(run, step, start, kind, now_ms, why) for step, (start, kind) in found.items() if not start.i
+    ]
 
 
 def _start_in(record: Record) -> StartBody | None:
@@ -78,17 +80,17 @@ def _shown(preview: str) -> msgspec.Raw:
     return msgspec.Raw(preview.encode())
 
 
-def _doubt(run: RunRow, step: str, start: StartBody, kind: StepKind | None, now_ms: int) -> Doubt:
+def _doubt(run: RunRow, step: str, start: StartBody, kind: StepKind | None, now_ms: int, why: str) -> Doubt:
     arguments = {name: _shown(text) for name, text in start.a.items()}
     evidence = {
         STARTED_BY: start.w,
         "start": str(start.n + 1),
-        "why": WHY,
+        "why": why,
         MAY_ACT: "yes, as far as is known",
     }
     body = write_item_body(
         ItemBody(
-            what=f"Did {step_name(step)} happen? {WHY}",
+            what=f"Did {step_name(step)} happen? {why}",
             remedy=_REMEDY,
             arguments=arguments,
             key=start.k,
@@ -99,5 +101,5 @@ def _doubt(run: RunRow, step: str, start: StartBody, kind: StepKind | None, now_
     opened = item_id(run.id, run.turn, step, start.n, now_ms, "restored")
     item = NewItem(id=opened, kind=ItemKind.DOUBT, step=step, digest=digest(body)[:16], body=body)
     # A new item asks: the person that gave up (`g`) has answered an earlier one.
-    known = replace(start, t=start.t or now_ms, why=WHY, i=opened, g="")
+    known = replace(start, t=start.t or now_ms, why=why, i=opened, g="")
     return Doubt((Kind.DOUBT, step, now_ms, msgspec.json.encode(known), (), kind, None), item, start.k)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from ninelives.core.errors import IdConflict, RunFinished, UsageError
+from ninelives.core.errors import IdConflict, RunFinished, RunMoved, UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model import totals
 from ninelives.core.model.commit import Commit, End, Escalate, Outcome, Park, Verdict
@@ -94,7 +94,7 @@ def blobs_of(new: NewRun) -> list[bytes]:
 
 def refuses_children(parent: RunRow | None, child: str) -> RunFinished | None:
     """Return the error for a child of a run that has ended: no parent would await or cancel it."""
-    if parent is None or not parent.state.is_final:
+    if parent is None or not (parent.state.is_final or parent.state is State.MOVED):
         return None
     return RunFinished(
         f"the run {parent.id!r} is {parent.state} and cannot have a child any more",
@@ -176,10 +176,15 @@ def controlled(run: RunRow, control: Control, now_ms: int) -> RunRow:
     Raises RunFinished when the run has ended and cannot take this control; UsageError.
     """
     if type(control) is not Control:
-        known = ", ".join(Control)
+        known = ", ".join(one for one in Control if one is not Control.WAKE)  # that is no person's
         raise UsageError(f"{control!r} is no control", run=run.id, remedy=f"It is one of {known}")
+    if run.state is State.MOVED:
+        raise moved_away(run, f"given the control {control.value!r}")
     if control is Control.RETRY:
         return _retried(run, now_ms)
+    if control is Control.WAKE:
+        is_waiting = run.state is State.CHECKPOINTED and (run.due_ms is None or run.due_ms > now_ms)
+        return nudged(run, now_ms) if is_waiting else run
     if control is Control.CANCEL:
         return _cancelled(run, now_ms)
     if run.state.is_final:
@@ -225,6 +230,15 @@ def finished(run: RunRow, done: str) -> RunFinished:
         f"the run is {run.state} and cannot be {done}",
         run=run.id,
         remedy="Start a new run, or fork this one",
+    )
+
+
+def moved_away(run: RunRow, done: str) -> RunMoved:
+    """Return the error for a call that reaches a run where it no longer is."""
+    return RunMoved(
+        f"the run is {run.waits} and cannot be {done} here",
+        run=run.id,
+        remedy="Use the store where it is; `ninelives move` finishes a move, `move --back` calls it back",
     )
 
 

@@ -17,9 +17,11 @@ from ninelives.core.errors import (
     UnknownRun,
     UsageError,
 )
+from ninelives.core.governance.accounts import AMOUNT_LIMIT, METERS_AT_MOST, Reserve
 from ninelives.core.ids import check_id
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import Commit, Escalate, Park
+from ninelives.core.model.document import HALTS
 from ninelives.core.model.key import ReserveKey, SettleKey
 from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import INLINE_BYTES, Kind, NewRun
@@ -56,17 +58,20 @@ def fault_in(commit: Commit) -> NineLivesError | None:
         if record.epoch is None:
             return BadRecord(f"record {seq} does not have the epoch that wrote it", run=commit.run)
         head = record.check
-    if not (commit.keys or commit.opens or commit.closes or commit.takes or commit.change):
+    carries = commit.keys or commit.opens or commit.closes or commit.takes or commit.change
+    if not (carries or commit.requires or commit.accounts):
         return None
     fault = _fault_beside_records(commit) or (_fault_in_keys(commit) if commit.keys else None)
-    return fault or (_fault_in_items(commit) if commit.opens else None)
+    fault = fault or (_fault_in_items(commit) if commit.opens else None)
+    return fault or (_fault_in_documents(commit) if commit.requires or commit.accounts else None)
 
 
 def _fault_beside_records(commit: Commit) -> NineLivesError | None:
     signals = sum(record.kind is Kind.SIGNAL for record in commit.records)
     if len(commit.takes) > signals:
         return BadRecord(f"{len(commit.takes)} signals taken and {signals} recorded", run=commit.run)
-    if (commit.keys or commit.opens or commit.closes) and not (commit.records or commit.change):
+    carries = commit.keys or commit.opens or commit.closes or commit.requires or commit.accounts
+    if carries and not (commit.records or commit.change):
         # The run's row would not change, so a repetition of this commit could not be recognised.
         return BadRecord("a commit with neither record nor change may not carry anything", run=commit.run)
     change = commit.change
@@ -100,6 +105,35 @@ def _fault_in_items(commit: Commit) -> NineLivesError | None:
             )
         if not (is_text(new.step) and is_text(new.to) and _is_count(new.deadline_ms or 0)):
             return BadRecord(f"the item {new.id!r} has a value that cannot be kept", run=commit.run)
+    return None
+
+
+def _fault_in_documents(commit: Commit) -> NineLivesError | None:
+    names = [one.name for one in commit.requires] + [op.account for op in commit.accounts]
+    if (wrong := _fault_in_names([(name, "document's name") for name in names])) is not None:
+        return wrong
+    for one in commit.requires:
+        if not 0 <= one.version < AMOUNT_LIMIT:
+            return BadRecord(f"version {one.version} of {one.name!r} cannot be required", run=commit.run)
+    for op in commit.accounts:
+        # An account's body in its place would mean: nothing is halted.
+        if op.account == HALTS:
+            return BadRecord(f"the document {HALTS!r} cannot be an account", run=commit.run)
+        parts = (op.amounts, op.limits) if isinstance(op, Reserve) else (op.held, op.spent)
+        for part in parts:
+            if (fault := _fault_in_amounts(commit, op.account, part)) is not None:
+                return fault
+    return None
+
+
+def _fault_in_amounts(commit: Commit, account: str, amounts: Mapping[str, int]) -> NineLivesError | None:
+    if len(amounts) > METERS_AT_MOST:
+        return BadRecord(f"{len(amounts)} meters of account {account!r} are too many", run=commit.run)
+    for meter, amount in amounts.items():
+        if (fault := fault_in_name(meter, "meter")) is not None:
+            return fault
+        if not 0 <= amount < AMOUNT_LIMIT:
+            return BadRecord(f"{amount} {meter} cannot be kept in account {account!r}", run=commit.run)
     return None
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from ninelives.core.secret import holds_secret, masked_text, plain_tree, with_secrets
 from ninelives.core.values.containers import UNTYPED
 from ninelives.core.values.scalars import (
     ANNOTATE,
@@ -240,8 +241,10 @@ class Model:
         try:
             # Before it is written: in JSON, a naive time is
             # text like any other and could no longer be noticed.
-            refuse_naive(value.model_dump(round_trip=True, warnings=False), depth)
-            tree = self._tree(value)
+            python = value.model_dump(round_trip=True, warnings=False)
+            refuse_naive(python, depth)
+            # pydantic masks secrets in JSON: the shape of secrets decides what becomes of them.
+            tree = with_secrets(self._tree(value), python)
         except Misfit:
             raise
         except Exception as bad:
@@ -258,13 +261,15 @@ class Model:
         try:
             lenient = lenient_validator(self.type) if TRUSTING.get() else None
             validate = self.type.model_validate_json if lenient is None else lenient.validate_json
-            made = validate(msgspec.json.encode(tree), **self.options)
+            made = validate(msgspec.json.encode(plain_tree(tree)), **self.options)
             refuse_naive(made.model_dump(round_trip=True, warnings=False), MAX_DEPTH)
             lost = lost_key(self.label, tree, self._tree(made)) if WHOLE.get() else None
         except Misfit:
             raise
         except Exception as bad:
-            raise Misfit(f"{self.label} refuses the recorded values: {bad}") from bad
+            if holds_secret(tree):  # pydantic shows its input, in which secrets are plain text
+                raise Misfit(f"{self.label} refuses the recorded values: {type(bad).__name__}") from None
+            raise Misfit(f"{self.label} refuses the recorded values: {masked_text(str(bad))}") from bad
         if lost is not None and not self._consumes(tree):
             raise lost
         return made
@@ -272,7 +277,9 @@ class Model:
     def _consumes(self, tree: Any) -> bool:
         """Return whether a validator of the model takes every key: it may rename those of old data."""
         try:
-            self.type.model_validate_json(msgspec.json.encode(tree), extra="forbid", **self.options)
+            self.type.model_validate_json(
+                msgspec.json.encode(plain_tree(tree)), extra="forbid", **self.options
+            )
         except Exception:  # noqa: BLE001 - refused, or a pydantic before 2.12, which cannot say
             return False
         return True

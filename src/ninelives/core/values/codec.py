@@ -27,18 +27,21 @@ from typing import Any, Final
 import msgspec
 
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
+from ninelives.core.secret import KEPT, names_secret
 from ninelives.core.values.classes import WHOLE, ClassShape, Flags, Members, Model, Unclaimed, lost_key
 from ninelives.core.values.containers import FixedTuple, Items, Untyped
 from ninelives.core.values.scalars import (
     BYTES,
     DATETIME,
     DECIMAL,
+    ENCRYPT,
     FLOAT,
     INT,
     MAX_DEPTH,
     TIME,
     Malformed,
     Misfit,
+    SecretShape,
     Shape,
     TooDeep,
     step_to,
@@ -71,6 +74,7 @@ class Codec:
     numbers: bool  # there may be numbers inside
     text: bool  # the annotation accepts plain text, which comes back unchanged
     has_fields: bool  # there are classes inside, which may have lost a field that was recorded
+    secrets: bool  # there may be secrets inside, which only a store that encrypts may keep
 
     def encode(self, value: object) -> bytes:
         """Encode a value that is known to come back equal. Raises NotSerializable."""
@@ -110,6 +114,14 @@ class Codec:
                 raise
             return trusted[0]
 
+    def require_keeping(self, what: str, run: str) -> None:
+        """Refuse to let others give a value that may hold secrets to a store in plain text.
+
+        Raises NotSerializable.
+        """
+        if self.secrets and not KEPT.get():
+            raise NotSerializable(f"{what} would keep a secret in plain text", run=run, remedy=ENCRYPT)
+
     def _trust(self, data: bytes) -> tuple[Any] | None:
         """Load without validators and hooks; None when the result is not what was recorded."""
         before = TRUSTING.set(True)
@@ -127,10 +139,10 @@ class Codec:
     def received(self, value: object) -> bytes | None:
         """Encode what was decoded of others' data: it has no key that no field claims.
 
-        None where there are no fields, or the value cannot be encoded.
+        None where there are neither fields nor secrets, or the value cannot be encoded.
         """
         try:
-            return self.encode(value) if self.has_fields else None
+            return self.encode(value) if self.has_fields or self.secrets else None
         except NotSerializable:
             return None
 
@@ -341,6 +353,10 @@ def _build(annotation: Any) -> Codec:
         numbers=untyped or id(INT) in inside or id(FLOAT) in inside,
         text=any(annotation is one for one in (str, Any, MISSING)),
         has_fields=any(isinstance(one, ClassShape | Model) for one in inside.values()),
+        secrets=any(
+            isinstance(one, SecretShape) or (isinstance(one, Model) and names_secret(one.type))
+            for one in inside.values()
+        ),
     )
 
 

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, Final
 
+from ninelives.core.secret import Secret, is_secret
 from ninelives.core.values.scalars import (
     ANNOTATE,
+    ENCRYPT,
     JSON_SCALARS,
     SCALARS,
+    SECRET,
+    SECRET_TAG,
     TAG,
     TAGGED_SCALARS,
     TEXT,
@@ -206,6 +210,8 @@ def refuse(value: object, depth: int) -> object:  # noqa: ARG001 - the form of e
         or hasattr(kind, "model_dump")
     ):
         raise Misfit(f"a record ({kind.__qualname__}) where no type is annotated", ANNOTATE)
+    if is_secret(value):
+        raise Misfit(f"a secret ({kind.__qualname__}) where no type is annotated", f"Annotate it. {ENCRYPT}")
     if isinstance(value, GeneratorType):
         raise Misfit("a generator, which can be read only once", "Return a list")
     raise Misfit(f"a value of type {kind.__qualname__} cannot be stored", "Return plain data, or a dataclass")
@@ -236,6 +242,8 @@ class Untyped:
             return tag(kind.__name__, dump_items(value, self.dump, depth))
         if kind in TAGGED_SCALARS:
             return tag(SCALARS[kind].label, TAGGED_SCALARS[kind].write(value))
+        if kind is Secret and self.other is refuse:
+            return SECRET.dump(value, depth)
         return self.other(value, depth)
 
     def load(self, data: Any) -> object:
@@ -252,6 +260,8 @@ class Untyped:
         name = data[TAG]
         if name == "dict":
             return load_pairs(data, self.load, self.load)
+        if name == SECRET_TAG:
+            return SECRET.load(data)
         value = untag(data, *_BY_TAG)
         known = _BY_TAG[name]
         if isinstance(known, type):

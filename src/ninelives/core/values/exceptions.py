@@ -2,7 +2,8 @@
 
 Contract: built-in exceptions, our own, and the classes in `raises` are rebuilt by matching the recorded name
 with that closed set; every other error becomes `StepFailed`, on first execution too (`same_error`). Type and
-`str()` come back equal. Nothing is imported, and no class is looked up anywhere else.
+`str()` come back equal, but for secrets, which are masked in texts, args and attributes. Nothing is imported,
+and no class is looked up anywhere else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from ninelives.core import errors
 from ninelives.core.errors import Corrupt, Divergence, NineLivesError, StepFailed, UsageError
+from ninelives.core.secret import masked, masked_text
 from ninelives.core.values.codec import UNTYPED_CODEC
 from ninelives.core.values.retry import Reason, classify
 
@@ -136,15 +138,15 @@ def _message(exc: BaseException) -> str:
     except Exception:  # noqa: BLE001 - an error whose __str__ raises is still an error
         text = f"<{type(exc).__name__} whose text could not be read>"
     # Stores refuse lone surrogates and NUL: the record of a failure must never fail itself.
-    text = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    text = masked_text(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[:MAX_MESSAGE_CHARACTERS] + "…"
 
 
 def _args(exc: BaseException) -> tuple[Any, ...]:
     if isinstance(exc, OSError) and type(exc).__name__ in _BUILTIN:
         reduced: Any = exc.__reduce__()  # OSError keeps its file names out of `args`
-        return tuple(reduced[1])
-    return exc.args
+        return tuple(masked(reduced[1]))
+    return tuple(masked(exc.args))
 
 
 def _attributes(exc: BaseException) -> dict[str, object]:
@@ -153,6 +155,7 @@ def _attributes(exc: BaseException) -> dict[str, object]:
         value = getattr(exc, name, None)
         if value is not None:
             held[name] = value
+    held = {name: masked(value) for name, value in held.items()}
     return {name: value for name, value in held.items() if _may_set(name) and _plain(value) is not None}
 
 

@@ -6,7 +6,8 @@ fingerprints; `self`, `cls` and what `ignore` names never count.
 
 The encoding follows the values, not the annotations. It only has to be canonical, because nothing decodes
 it. So dataclasses, structs, attrs and pydantic objects and enums are accepted anywhere, by class name (not
-module) and fields. A field that equals its plain default is left out, as an argument is.
+module) and fields. A field that equals its plain default is left out, as an argument is. Of a secret only its
+name counts (docs/decisions/0042).
 
 A preview is a few characters of each argument: it shows people what a divergence is about.
 """
@@ -24,11 +25,12 @@ import msgspec
 
 from ninelives.core.errors import NotSerializable, UsageError
 from ninelives.core.ids import class_name, member_name
+from ninelives.core.secret import Secret, is_secret, plain_of, shown
 from ninelives.core.values import codec, lists
 from ninelives.core.values.classes import ABSENT, fields_of
 from ninelives.core.values.containers import Untyped, dump_pairs, refuse
 from ninelives.core.values.lists import HEAD_CHARACTERS, Memory
-from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, TAG, TEXT, Misfit, dump_items, tag
+from ninelives.core.values.scalars import MAX_DEPTH, SCALARS, SECRET_TAG, TAG, TEXT, Misfit, dump_items, tag
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 _PARSE: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -263,6 +265,10 @@ def _in_order(tree: Any) -> Any:
 def _dump_other(value: Any, depth: int, *, is_whole: bool = False) -> object:
     """Encode what an untyped result cannot hold: enums, objects with fields, subclasses of built-ins."""
     kind, dump = type(value), (_WHOLE if is_whole else _ARGUMENTS).dump
+    if is_secret(value):
+        if kind is not Secret:
+            plain_of(value)  # its plain text is masked from now on
+        return tag(SECRET_TAG, shown(value))
     if isinstance(value, enum.Enum):
         # By name: an enum's values may be renumbered without changing what is meant.
         return {TAG: "enum", "of": class_name(kind), "v": member_name(value)}

@@ -14,7 +14,18 @@ from ninelives.core.errors import UsageError
 from ninelives.core.values.classes import ClassShape, Members, Model, Union
 from ninelives.core.values.codec import Codec
 from ninelives.core.values.containers import Dict, FixedTuple, Items
-from ninelives.core.values.scalars import TAGGED_SCALARS, Misfit, Scalar, Shape, expected, kind_of, step_to
+from ninelives.core.values.scalars import (
+    SECRET_TAG,
+    TAGGED_SCALARS,
+    Misfit,
+    Scalar,
+    SecretShape,
+    Shape,
+    expected,
+    kind_of,
+    step_to,
+    tag,
+)
 
 Schema = dict[str, Any]
 
@@ -43,6 +54,8 @@ def _of(shape: Shape, above: tuple[int, ...]) -> Schema:
     if isinstance(shape, Scalar):
         found: Schema = {"type": _TYPES[shape.kind]}
         return found | {"format": shape.label} if shape.label in _FORMATS else found
+    if isinstance(shape, SecretShape):
+        return {"format": SECRET_TAG}
     if isinstance(shape, Members):
         return {"enum": [data for _, data in shape.by_data]}
     if isinstance(shape, Union):
@@ -79,6 +92,18 @@ def _of_record(shape: ClassShape, above: tuple[int, ...]) -> Schema:
         "required": required,
         "additionalProperties": False,
     }
+
+
+def asks_secret(schema: Schema) -> bool:
+    """Return whether the value that is asked for is a secret."""
+    return schema.get("format") == SECRET_TAG
+
+
+def as_secret(schema: Schema, value: object) -> object:
+    """Return a person's answer as the secret that was asked for: it is masked wherever it is shown."""
+    if not asks_secret(schema) or type(value) is not str:
+        return value
+    return tag(SECRET_TAG, ["", "str", value])
 
 
 def check(schema: Schema, value: object, *, what: str, run: str | None = None) -> None:

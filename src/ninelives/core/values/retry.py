@@ -81,6 +81,9 @@ def classify(exc: BaseException) -> Reason:
     status = _status(exc)
     if status is not None:
         return _reason_of_status(status, exc)
+    cause = _read(exc, "reason") if isinstance(exc, OSError) else None
+    if isinstance(cause, OSError) and cause is not exc and not isinstance(_read(cause, "reason"), OSError):
+        return classify(cause)  # urllib's URLError: no connection, with the error of the socket inside
     names = {kind.__name__ for kind in type(exc).__mro__}
     if isinstance(exc, TimeoutError) or names & _TIMEOUT_NAMES:
         return Reason.TIMEOUT
@@ -178,6 +181,10 @@ class Retry:
 
     `attempts` includes the first. `on` holds reasons and exception classes; other failures are not retried,
     and poison and `Permanent` are never retried. Raises UsageError for bad values.
+
+    Without `retry=`, decisions and `reads_only` actions are retried as by `Retry(attempts=58,
+    max_seconds=600)`: after half a second, then less and less often, at last every 5 to 10 minutes, for about
+    6 hours in all. A run that pauses for long leaves memory. Other actions are retried as by `Retry()`.
     """
 
     attempts: int = 3
@@ -215,6 +222,18 @@ def _condition(one: Any) -> Reason | type[BaseException]:
         known = ", ".join(reason.value for reason in Reason if reason is not Reason.POISON)
         raise errors.UsageError(f"Retry(on={one!r})", remedy=f"Use exception classes, or: {known}")
     return reason
+
+
+PATIENT: Final = Retry(attempts=58, max_seconds=600.0)
+"""The default of steps that change nothing: outlasts an outage of about 6 hours."""
+
+
+def default_retry(*, changes_nothing: bool) -> Retry:
+    """Return the policy of a step that is declared without one.
+
+    A step that acts gets few attempts: each one whose answer was lost may have done the effect again.
+    """
+    return PATIENT if changes_nothing else Retry()
 
 
 def reason_for(exc: BaseException, retry: Retry) -> Reason:

@@ -21,7 +21,10 @@ from uuid import UUID
 
 import msgspec
 
+from ninelives.core.secret import KEPT, Secret, masked_tree, plain_of
+
 TAG: Final = "$"
+SECRET_TAG: Final = "secret"  # noqa: S105 - its name
 MAX_DEPTH: Final = 100
 ANNOTATE: Final = "Annotate the type (a step's return type, a field's type), or use plain data"
 
@@ -116,7 +119,7 @@ def step_to(key: object) -> str:
 
 def expected(label: str, data: object) -> Misfit:
     """Return the misfit for stored data of another kind than the annotation requires."""
-    shown = repr(data)
+    shown = repr(masked_tree(data))
     return Misfit(
         f"found {kind_of(data)} {shown if len(shown) <= 80 else shown[:77] + '...'}, expected {label}"
     )
@@ -291,6 +294,74 @@ TAGGED_SCALARS: Final = {
     scalar.type: scalar for scalar in (BYTES, DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_)
 }
 SCALARS: Final = JSON_SCALARS | TAGGED_SCALARS
+
+
+# --------------------------------------------------------------------------------------------- secrets
+
+ENCRYPT: Final = (
+    "Pass a reference, such as its name, and read the secret from the environment inside the step; "
+    "or encrypt the store: nl.Runtime(encrypt=...)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretShape:
+    """nl.Secret, or pydantic's SecretStr or SecretBytes: refused, or a tag where the store encrypts.
+
+    What a person or another program gives may be plain text, as `nl.ask(type=nl.Secret)` gets it. What we
+    write is always the tag, by which error texts recognise a secret and mask it.
+    """
+
+    label: str
+    type: Any
+    parts: tuple[Shape, ...] = ()
+
+    kinds = frozenset({"$secret"})
+
+    def takes(self, value: object) -> bool:
+        return type(value) is self.type
+
+    def dump(self, value: Any, depth: int) -> object:  # noqa: ARG002 - a leaf has no depth
+        if not self.takes(value):
+            raise unfit(self.label, value)
+        if not KEPT.get():
+            raise Misfit("a secret is not written to the store in plain text", ENCRYPT)
+        plain = plain_of(value)
+        kind = "str" if isinstance(plain, str) else "bytes"
+        text = plain if isinstance(plain, str) else binascii.b2a_base64(plain, newline=False).decode()
+        return tag(SECRET_TAG, [value.name if self.type is Secret else "", kind, text])
+
+    def load(self, data: Any) -> object:
+        if type(data) is str:  # from outside: we write a tag
+            return self._made(data, "")
+        if kind_of(data) != "$secret":
+            raise expected(self.label, data)
+        found = untag(data, SECRET_TAG)
+        if type(found) is not list or len(found) != 3 or not all(type(part) is str for part in found):
+            raise Malformed("a malformed secret")
+        name, kind, text = found
+        try:
+            return self._made(text if kind == "str" else binascii.a2b_base64(text, strict_mode=True), name)
+        except binascii.Error:
+            raise Malformed("a malformed secret") from None
+
+    def _made(self, plain: str | bytes, name: str) -> object:
+        if self.type is Secret:
+            return Secret(plain, name=name)
+        try:
+            return self.type(plain)
+        except Exception:  # noqa: BLE001 - its text may repeat the secret
+            raise Misfit(f"{self.label} refuses the recorded secret") from None
+
+
+SECRET: Final = SecretShape("Secret", Secret)
+
+
+def secret_shape(kind: Any) -> SecretShape | None:
+    """Return the shape of a class of secrets; None for any other class."""
+    if kind is Secret:
+        return SECRET
+    return SecretShape(kind.__name__, kind) if hasattr(kind, "get_secret_value") else None
 
 
 # --------------------------------------------------------------------------------------------- walking

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from ninelives.core.errors import UsageError
+from ninelives.core.secret import Secret
 from ninelives.core.values.classes import (
     ABSENT,
     ClassShape,
@@ -32,7 +33,7 @@ from ninelives.core.values.classes import (
     fields_of,
 )
 from ninelives.core.values.containers import BUILTINS, UNTYPED, Dict, FixedTuple, Items
-from ninelives.core.values.scalars import NONE, SCALARS, TAG, Misfit, Shape, step_to
+from ninelives.core.values.scalars import NONE, SCALARS, SECRET, TAG, Misfit, Shape, secret_shape, step_to
 
 MISSING: Final = inspect.Signature.empty
 _UNTYPED: Final = (MISSING, Any, object)
@@ -86,6 +87,8 @@ def _special(annotation: Any, origin: Any, at: str, memo: Memo) -> Shape:
     if origin is typing.Literal:
         return _literal(args, at)
     kind = annotation if origin is None else origin
+    if kind is Secret:
+        return SECRET
     try:
         if kind in _ITEMS:
             plain, tagged = _ITEMS[kind]
@@ -201,6 +204,8 @@ def _class(cls: type[Any], at: str, memo: Memo) -> Shape:
         return memo[cls]
     if issubclass(cls, enum.Enum):
         return _enum(cls, at)
+    if (secret := secret_shape(cls)) is not None:
+        return secret
     if hasattr(cls, "model_dump") and hasattr(cls, "__pydantic_validator__"):
         return _model(cls)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):

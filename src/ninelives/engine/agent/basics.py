@@ -8,17 +8,20 @@ import uuid as uuids
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from ninelives.core.errors import NoRun, UsageError
+from ninelives.core.governance.costs import charges
 from ninelives.core.ids import check_id, step_id
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import BUILTIN
-from ninelives.engine.context import BRANCH, FRAME
+from ninelives.core.secret import masked
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME
 from ninelives.engine.run import identity
 from ninelives.engine.run.current import execution_of, require, require_agent
 from ninelives.engine.run.execution import Execution
@@ -62,6 +65,37 @@ def key() -> str:
     if execution.hooks is not None:
         execution.hooks.key_read(frame)
     return frame.position.key()
+
+
+def charge(
+    *,
+    usd: float | Decimal | None = None,
+    tokens: int = 0,
+    tokens_in: int = 0,
+    tokens_out: int = 0,
+    model: str | None = None,
+) -> None:
+    """Charge what the body of a step has spent to the budgets that count it. Calls add up.
+
+    Instead of `usd`, name the `model`: its tokens are priced by the price list. What is charged replaces what
+    the step's result reports. Where no run is executed it does nothing. Raises UsageError for an amount that
+    is none, and outside the body of a step.
+    """
+    found = charges(usd=usd, tokens=tokens, tokens_in=tokens_in, tokens_out=tokens_out, model=model)
+    frame = FRAME.get()
+    if frame is None:
+        if EXECUTION.get() is None:
+            return
+        raise UsageError("nl.charge() is for use inside a step", remedy="Call it in the body that spends")
+    if frame.is_over:
+        raise UsageError(
+            "nl.charge() was called after the end of the step's body, which has been settled",
+            run=frame.position.execution.run.id,
+            step=frame.position.id,
+            remedy="Await all that the body starts before it returns",
+        )
+    for meter, amount in found.items():
+        frame.charge(meter, amount)
 
 
 def info() -> Info:
@@ -137,7 +171,7 @@ log = Log()
 
 
 def _log(level: int, line: str) -> None:
-    execution = require("nl.log")
+    execution, line = require("nl.log"), masked(line)
     body = msgspec.json.encode({"level": logging.getLevelName(level), "line": line})
     if FRAME.get() is not None:
         # A body is never replayed, so there is nothing to suppress: log once per attempt.
@@ -169,7 +203,7 @@ def progress(step: int, of: int | None = None, note: str = "") -> None:
     position = execution.next_position("progress")
     if not execution.replay.knows_line(position.id):
         execution.note(
-            Kind.PROGRESS, position.id, msgspec.json.encode({"step": step, "of": of, "note": note})
+            Kind.PROGRESS, position.id, msgspec.json.encode({"step": step, "of": of, "note": masked(note)})
         )
 
 

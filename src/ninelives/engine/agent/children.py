@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
+from functools import cache
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -22,28 +23,46 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import (
     IdConflict,
+    NotDone,
     RunCancelled,
+    RunError,
     RunFailed,
     RunFinished,
     UnknownRun,
     UsageError,
 )
+from ninelives.core.governance.accounts import Settle
+from ninelives.core.governance.taint import TaintChange, run_labels, without_taint
 from ninelives.core.ids import MAX_CHARACTERS, check_id
 from ninelives.core.journal.replay import read_body, write_body
-from ninelives.core.model.run import INLINE_BYTES, Control, Kind, NewRun, News, RunQuery, RunRow, State
+from ninelives.core.model.run import (
+    Control,
+    Kind,
+    NewRun,
+    News,
+    RunQuery,
+    RunRow,
+    State,
+    StepKind,
+)
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec, codec_for
 from ninelives.core.values.exceptions import decode_error
+from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit import large_bodies
+from ninelives.engine.commit.sealing import inline_bytes
 from ninelives.engine.context import StepPosition
 from ninelives.engine.machine import machine
 from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.waits import ready, wait, wait_until
 from ninelives.engine.spec import agent_arguments
-from ninelives.engine.spec.registry import AGENTS, get_agent
+from ninelives.engine.spec.registry import AGENTS, Agent, Step, get_agent, make_step
+from ninelives.engine.step import gate, judging, reservations
 from ninelives.engine.step.envelope import Builtin
+from ninelives.engine.step.gate import GatedCall
 from ninelives.engine.step.other_loops import at_home
+from ninelives.engine.step.reservations import OpenReservations
 from ninelives.store import Store
 
 T = TypeVar("T")
@@ -72,11 +91,12 @@ class Child(Struct, frozen=True):
                 return found.value
             await _may_begin(execution)
             row = await _end_of(execution, self.id)
-            try:
-                data = await execution.call_store(_result, row)
-            except (RunFailed, RunCancelled) as failed:
+            data, origins = await execution.call_store(_result, row)
+            # What a child has read, its result may rest on, and so may its error.
+            step.taint = TaintChange(origins) if origins else None
+            if isinstance(data, RunError):
                 # CRASH: the child has ended and that is not recorded; the next worker finds it ended.
-                await step.raises(failed)
+                await step.raises(data)
             await step.returns(data)
             return await step.value(codec, data)
 
@@ -103,13 +123,13 @@ async def spawn(
     """Start a child run. It is durable when this returns, and starts once, whichever process dies.
 
     `agent` is a declared agent or its name; `*args` and `kwargs` are its arguments. Without `id`, the id is
-    derived from the position of this call. The child inherits the parent's priority.
+    derived from the position of this call. The child inherits the parent's priority, labels and taint.
     Raises UnknownAgent, NotSerializable, BadName; IdConflict when the id belongs to another run.
     """
     execution = _outside_steps("nl.spawn()")
     declared, named = get_agent(agent), dict(kwargs or {})
     fingerprint = declared.fingerprint(args, named)
-    body, made = agent_arguments.encode(declared, args, named)
+    agent_arguments.encode(declared, args, named)  # refused here, if they cannot be kept
     if id is not None:
         check_id(id, "run id")
     async with Builtin(execution, f"spawn:{declared.name}") as step:
@@ -117,26 +137,84 @@ async def spawn(
         if found is not None:
             return Child(found.value, declared.name)
         name = _id(step.position, declared.name, id)
-        if step.id not in execution.replay.intents:
-            # CRASH: the child may exist from here on. Changed code finds it by this intent.
-            execution.note(Kind.INTENT, step.id, write_body(fingerprint, value=_ID.encode(name)), BUILTIN)
+        gated = _gated(execution, step, declared, fingerprint, args, named)
+        gated = await _opened(gated, _ID.encode(name))
+        body, made = agent_arguments.encode(declared, gated.args, gated.kwargs)
         # It waits until the intent is durable: no child exists that its parent's journal does not know.
         await _may_begin(execution)
         new = NewRun(
             id=name,
             agent=declared.name,
-            fingerprint=fingerprint.digest,
+            fingerprint=declared.fingerprint(gated.args, gated.kwargs).digest,
             body=body,
             queue=declared.queue,
             pin=(execution.run.pin or machine()) if declared.is_pinned else None,
             priority=execution.run.priority,
+            # What governs a tenant's runs by their label must not end at the first child.
+            labels={**without_taint(execution.run.labels), **run_labels(execution.taint)},
             parent=execution.run.id,
         )
-        return await _born(execution, step, new, list(made.values()))
+        return await _born(gated, step, new, list(made.values()))
 
 
-async def _born(execution: Execution, step: Builtin, new: NewRun, contents: list[bytes]) -> Child:
-    answer = await execution.part(ChildCreation).create(new, contents)
+@cache
+def _stand_in(agent: Agent) -> Step:
+    """Return a spawn of an agent as a step, which is what policies judge."""
+    made = make_step(agent.function, name=agent.name, returns=Any)
+    return replace(made, kind=StepKind.BUILTIN)
+
+
+def _gated(
+    execution: Execution,
+    step: Builtin,
+    agent: Agent,
+    fingerprint: Fingerprint,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> GatedCall:
+    return GatedCall(
+        execution=execution,
+        step=_stand_in(agent),
+        fingerprint=fingerprint,
+        position=step.position,
+        args=args,
+        kwargs=kwargs,
+        key="",
+        kind=judging.SPAWN,
+    )
+
+
+async def _opened(gated: GatedCall, child: bytes) -> GatedCall:
+    """Return the spawn once it may begin and its intent is written, with the arguments that the child gets.
+
+    A spawn that has begun is finished as it was permitted: the child may exist.
+    """
+    execution, step = gated.execution, gated.position.id
+    begun, said = execution.replay.intents.get(step), None
+    if begun is not None:
+        said = read_body(begun).j
+        changes = judging.decode(gated.step, said.args) if said is not None else {}
+        return _changed(gated, *judging.with_changes(gated.step, gated.args, gated.kwargs, changes))
+    if execution.governing.governor is not None:
+        await ready(execution)
+        permit = await gate.admit(gated)
+        if permit.accounts:
+            permit = await gate.reserve(gated, permit, child)
+            return _changed(gated, permit.args, permit.kwargs)
+        gated, said = _changed(gated, permit.args, permit.kwargs), permit.judged
+    # CRASH: the child may exist from here on. Changed code finds it by this intent.
+    intent = write_body(gated.fingerprint, value=child, judged=said)
+    execution.note(Kind.INTENT, step, intent, BUILTIN)
+    return gated
+
+
+def _changed(gated: GatedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GatedCall:
+    return replace(gated, args=args, kwargs=kwargs)
+
+
+async def _born(gated: GatedCall, step: Builtin, new: NewRun, contents: list[bytes]) -> Child:
+    execution = gated.execution
+    answer = await execution.component(ChildCreation).create(new, contents)
     if isinstance(answer, RunRow) and answer.parent != execution.run.id:
         answer = IdConflict(
             "a run of this id exists, and is no child of this one",
@@ -144,10 +222,17 @@ async def _born(execution: Execution, step: Builtin, new: NewRun, contents: list
             remedy="Give the child another id, or none",
         )
     if isinstance(answer, UsageError):
-        await step.raises(answer)
+        await step.raises(answer, _settled(gated, NotDone(answer.what)))
     # CRASH: the child exists and is not recorded; the next worker creates the same id and finds it.
-    await step.returns(_ID.encode(new.id))
+    await step.returns(_ID.encode(new.id), _settled(gated, _ID.encode(new.id)))
     return Child(new.id, new.agent)
+
+
+def _settled(gated: GatedCall, outcome: bytes | NotDone) -> tuple[Settle, ...]:
+    reserves = OpenReservations.take(gated.execution, gated.position.id)
+    if not reserves:
+        return ()
+    return reservations.settles(gated.execution, gated.step, gate.call_of(gated), reserves, outcome, None)
 
 
 def _id(position: StepPosition, agent: str, given: str | None) -> str:
@@ -218,7 +303,7 @@ def _create(store: Store, batch: list[tuple[NewRun, list[bytes]]]) -> list[RunRo
 
 def _stored(store: Store, new: NewRun, contents: list[bytes]) -> NewRun:
     """Store as blobs what is too large for a record."""
-    if len(new.body) > INLINE_BYTES:
+    if len(new.body) > inline_bytes(store):
         contents, new = [new.body, *contents], replace(new, body=b"")
     return replace(new, blobs=tuple(store.put_blobs(contents))) if contents else new
 
@@ -262,7 +347,7 @@ async def _end_of(execution: Execution, child: str) -> RunRow:
         return row
     if row.parent != execution.run.id:
         return await _end_of_stranger(execution, child)
-    ends = execution.part(Ends)
+    ends = execution.component(Ends)
 
     async def check(news: News) -> RunRow | None:
         return await ends.of(child, news.run.news)
@@ -294,15 +379,15 @@ def _cancel(store: Store, run: str) -> None:
         store.control_run(run, Control.CANCEL)
 
 
-def _result(store: Store, row: RunRow) -> bytes:
-    """Return a completed run's encoded result. Raises RunFailed, RunCancelled."""
+def _result(store: Store, row: RunRow) -> tuple[bytes | RunError, tuple[str, ...]]:
+    """Return a run's encoded result, or its error, and where the data came from that it had read."""
     if row.state is State.CANCELLED:
-        raise RunCancelled("the child was cancelled", run=row.id)
+        return RunCancelled("the child was cancelled", run=row.id), ()
     records = large_bodies.whole(store, store.load_journal(row.id, since=row.length - 1).records)
     if not records or records[-1].kind is not Kind.END:
-        raise RunFailed("the child has ended and its journal has been pruned", run=row.id)
+        return RunFailed("the child has ended and its journal has been pruned", run=row.id), ()
     end = read_body(records[-1])
     if row.state is State.FAILED:
         cause = decode_error(bytes(end.e or b""))
-        raise RunFailed(f"the child failed: {type(cause).__name__}: {cause}", run=row.id)
-    return bytes(end.v or b"null")
+        return RunFailed(f"the child failed: {type(cause).__name__}: {cause}", run=row.id), end.o
+    return bytes(end.v or b"null"), end.o

@@ -18,8 +18,10 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, Divergence, UsageError
 from ninelives.core.ids import step_id
-from ninelives.core.journal.replay import CARRIED, Undo, differences, read_undo, step_name
+from ninelives.core.journal.matching import differences
+from ninelives.core.journal.replay import CARRIED, Undo, read_undo, step_name
 from ninelives.core.model.run import Control, Journal, Kind, Record, RunQuery, State
+from ninelives.core.secret import masked_text
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.agent.basics import NextTurn, log
 from ninelives.engine.agent.resources import keep
@@ -80,7 +82,7 @@ def on_failure(action: Any, *args: Any, **kwargs: Any) -> None:
         return
     # CRASH: not on record, and no effect has begun since; the next worker comes to this call again.
     replay.registering = (*replay.registering, (position.id, undos[0]))
-    execution.on_loop(execution.part(Registrations).begin)
+    execution.on_loop(execution.component(Registrations).begin)
 
 
 def _is_registered(
@@ -103,7 +105,7 @@ def _is_registered(
     found = next((one for one in known if unclaimed[one] in undos), None)
     taken = _fingerprint(read_undo(undos[0]), step, callee) if found is None and known else None
     if taken is not None:
-        digests = execution.part(Registrations).digests
+        digests = execution.component(Registrations).digests
         for one in known:
             undo = read_undo(unclaimed[one])
             if undo.action not in names:
@@ -163,7 +165,7 @@ class Registrations:
             return
         if lookup.passed_undo(execution) is None:
             return
-        if delivery.has_reads or execution.has_bodies or execution.has_acts:
+        if delivery.has_reads or execution.has_bodies or execution.has_started_actions:
             return  # we are called again when they are over
         if delivery.has_foreign():
             now = execution.loop.time()
@@ -204,7 +206,7 @@ def repeated(execution: Execution) -> Divergence | None:
     renamed = f'If {new.action} is {old.action} renamed, declare it with aliases=["{old.action}"]; '
     if (declared := _declared(old.action)) is None:
         return Divergence(
-            f"{shown}was not asked for and is not declared in this code: both would be called",
+            f"{shown}was not registered by this code, which does not declare it: both would be called",
             run=run,
             step=step,
             remedy=f"Nothing was executed. {renamed}else put the action back under its name",
@@ -215,7 +217,7 @@ def repeated(execution: Execution) -> Divergence | None:
         shown = f"the code registers the compensation {new.action!r} with other arguments ({changed}); "
         shown += "the one that is registered "
     return Divergence(
-        f"{shown}was not asked for: both would be called",
+        f"{shown}was not registered by this code: both would be called",
         difference=changed,
         run=run,
         step=step,
@@ -249,7 +251,7 @@ def done_before(execution: Execution, error: BaseException | None = None) -> Div
         return None
     name = step_name(missed.step)
     new = next((one.action for one in waiting if one.action == name), waiting[0].action)
-    fails = f" and fails ({type(error).__name__}: {error})"[:300] if error is not None else ""
+    fails = masked_text(f" and fails ({type(error).__name__}: {error})")[:300] if error is not None else ""
     renamed = f'If {name} was renamed, declare the step with aliases=["{name}"]; '
     return Divergence(
         f"the code registers the compensation {new!r}{fails}, but {lookup.not_called(missed)}",

@@ -30,8 +30,8 @@ from ninelives.engine.spec.registry import (
     make_step,
     refuse_rival,
 )
+from ninelives.engine.step import judging, threads
 from ninelives.engine.step import resumable as steps
-from ninelives.engine.step import threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,7 +129,9 @@ def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Declare a decision: a step that asks a model. The answer is recorded and never requested again.
 
     - `name`: the step's name in the journal; by default the function's qualified name.
-    - `retry`: when and how often a failed attempt is repeated. `timeout`: seconds per attempt.
+    - `retry`: when and how often a failed attempt is repeated; by default for about 6 hours, 58 attempts at
+      most (see `nl.Retry`). `timeout`: seconds per attempt.
+    - `breaker`: an `nl.Breaker`: when the step fails too often, its calls wait, in all workers.
     - `returns`: the type of the result, if the annotation does not give it.
     - `ignore`: parameters that do not count when a call is compared with its record.
     - `raises`: exception types that come back as themselves, like built-in ones; any other exception of the
@@ -138,6 +140,10 @@ def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     - `upgrade`: converts a recorded result (plain JSON data) that no longer fits the type of the result.
     - `id`: a template over the arguments, or a function of them, that gives the call an external id (for
       example the id of a tool call). Its record is found by this id, wherever in the code the call is made.
+    - `taint`: where the data that it returns comes from, as one label or several ("web"). From then on the
+      run has these labels, which policies read (`taint`), until `nl.declassify` removes them.
+    - `cost`: what a call may cost at most: dollars, an `nl.Cost`, or a function of the arguments that returns
+      one. It is reserved in the budgets that count the step (docs/budgets.md).
     """
     refuse_options(options, is_decision=True)
     return _declare(function, {**options, "is_decision": True, "reads_only": True})
@@ -168,8 +174,10 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
       was done.
     - `approval`: True, a predicate over the arguments, or an `nl.Approval`. A person approves exactly these
       arguments before the action begins; otherwise `nl.Denied` is raised.
-    - `reads_only=True`: the action only reads, so repeating it is harmless.
-    - `id`, `name`, `retry`, `timeout`, `returns`, `ignore`, `raises`, `aliases`, `upgrade`: see `decision`.
+    - `reads_only=True`: the action only reads, so repeating it is harmless. It is retried for hours, as a
+      decision is; any other action is tried three times by default.
+    - `id`, `name`, `retry`, `breaker`, `timeout`, `returns`, `ignore`, `raises`, `aliases`, `upgrade`,
+      `taint`, `cost`: see `decision`.
     """
     refuse_options(options, is_decision=False)
     return _declare(function, options)
@@ -185,7 +193,7 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
         if isinstance(declared, staticmethod):
             return staticmethod(made)
         if isinstance(declared, classmethod) or is_method(inner):
-            return Method(made, inner, of_class=isinstance(declared, classmethod))
+            return Method(made, made.raw, of_class=isinstance(declared, classmethod))
         return made
 
     return declare if function is None else declare(function)
@@ -213,8 +221,36 @@ def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
         wrapped = call_plain
     functools.update_wrapper(wrapped, declared)
     wrapped.__ninelives__ = step
-    wrapped.raw = declared
+    wrapped.raw = _raw(step, declared)
     return wrapped
+
+
+def _raw(step: Step, declared: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the undecorated function; inside a governed run, only a call that is allowed gets to it."""
+    if step.is_async:
+
+        @functools.wraps(declared)
+        async def raw(*args: Any, **kwargs: Any) -> Any:
+            _require_allowed(step, args, kwargs)
+            return await declared(*args, **kwargs)
+
+        return raw
+
+    @functools.wraps(declared)
+    def raw_plain(*args: Any, **kwargs: Any) -> Any:
+        _require_allowed(step, args, kwargs)
+        return declared(*args, **kwargs)
+
+    return raw_plain
+
+
+def _require_allowed(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    execution = here()
+    if execution is None or execution.governing.governor is None:
+        return
+    if step.is_transactional:  # its connection is no argument of the call
+        args, kwargs = args[1:], {name: value for name, value in kwargs.items() if name != "conn"}
+    judging.require_allowed(execution, step, args, kwargs, "undecorated (.raw)")
 
 
 class _CalledSteps(dict[str, Step]):
@@ -227,4 +263,4 @@ class _CalledSteps(dict[str, Step]):
 def _refuse_rival(step: Step) -> None:
     execution = here()
     if execution is not None and step.name in RIVALS:
-        refuse_rival(step, execution.part(_CalledSteps), execution.run.id)
+        refuse_rival(step, execution.component(_CalledSteps), execution.run.id)

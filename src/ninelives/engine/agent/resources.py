@@ -26,6 +26,7 @@ from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Journal, Kind, Record
 from ninelives.core.model.totals import BUILTIN
 from ninelives.core.rules.inbox_rules import stop_answered
+from ninelives.core.secret import masked_text
 from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.engine.agent import resource_checks
 from ninelives.engine.agent.resource_checks import Gone
@@ -197,7 +198,8 @@ async def recheck(execution: Execution, agent: Agent, journal: Journal) -> None:
     Seals the execution with StaleResource when a person has to decide. Raises what the agent's `on_stale`
     raises.
     """
-    accepted = execution.part(Accepted)
+    accepted = execution.component(Accepted)
+    # CRASH: an answer is taken, and the new state not recorded: the answer is still the last record.
     accepted.all = _is_accepted(journal)
     for step, holding in open_in(execution.replay.kept).items():
         if holding.target.kind == "custom":
@@ -221,8 +223,7 @@ def _is_accepted(journal: Journal) -> bool:
     item = stop_answered(journal.run, journal.items)
     if item is not None:
         return item.kind is ItemKind.RESOURCE
-    # CRASH: the answer was taken, and the resources' new state was not recorded: the answer is still the
-    # last record.
+    # The worker that took the answer died before it recorded the new state: the answer is the last record.
     last = journal.records[-1]
     try:
         taken = read_taken(last) if last.kind is Kind.ANSWER else None
@@ -277,7 +278,7 @@ class _Recheck:
         self._execution, self._resource, self._step = execution, resource, step
 
     def begin(self) -> None:
-        if self._execution.part(Accepted).all:
+        if self._execution.component(Accepted).all:
             return
         self._execution.delivery.running.add(self)
         self._execution.replay.left += 1  # keeps the run in replay: nothing new begins until we know
@@ -293,7 +294,8 @@ class _Recheck:
                 self._execution.checked(target, None)
                 return None
         except Exception as error:  # noqa: BLE001 (any error means: the resource is stale)
-            what = str(error) if isinstance(error, callbacks.Unruly) else f"{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, callbacks.Unruly) else f"{type(error).__name__}: {error}"
+            what = masked_text(said)
         self._execution.checked(target, what)
         stale = _stale(self._execution, self._resource, target, what, self._step)
         return None if await _handled(AGENTS[self._execution.run.agent], stale) else stale

@@ -48,7 +48,7 @@ class Limit:
         self.has_fired = False
         self._execution, self._task, self._seconds, self._reached = execution, task, seconds, reached
         self._watch: asyncio.Task[None] | None = None
-        self._turn: asyncio.Future[None] | None = None
+        self._permit: asyncio.Future[None] | None = None
         self._is_recorded = self._is_over = False
 
     def begin(self) -> None:
@@ -62,10 +62,10 @@ class Limit:
             watch = self._fire(deadline_ms(self.position, self._seconds))
         else:
             # At once: until its record is claimed for delivery, the next call's body could start before it.
-            self._turn = execution.delivery.claim(found)
+            self._permit = execution.delivery.claim(found)
             self._is_recorded = found.kind is Kind.WITHDRAWN
             again = self._begin_again if self._is_recorded else self._fire_again
-            watch = again(found, self._turn)
+            watch = again(found, self._permit)
         # Not a branch: its outcome competes with those of branches (`limit_begins`).
         self._watch = asyncio.Task(watch, loop=execution.loop)
         # As if an outcome was just delivered: unless the code rests after this, replay cannot fire the limit.
@@ -80,23 +80,23 @@ class Limit:
         execution.limit_ends()
         if self._watch is not None and not self._watch.done():
             self._watch.cancel()
-            if self._turn is not None:
-                self._turn.cancel()  # else it stays, if the watch has not begun to wait for it
+            if self._permit is not None:
+                self._permit.cancel()  # else it stays, if the watch has not begun to wait for it
         if self.has_fired or self._is_recorded or self._task.delivered_at == execution.delivery.rests:
             return
         # CRASH: not recorded, and nothing that depends on it either.
-        execution.ride((Kind.WITHDRAWN, self.position.id, write_body(None), (), BUILTIN))
+        execution.defer((Kind.WITHDRAWN, self.position.id, write_body(None), (), BUILTIN))
 
-    async def _fire_again(self, found: Recorded, turn: asyncio.Future[None]) -> None:
-        await self._execution.delivery.recorded(found, turn)
+    async def _fire_again(self, found: Recorded, permit: asyncio.Future[None]) -> None:
+        await self._execution.delivery.recorded(found, permit)
         self._fall_due()
 
-    async def _begin_again(self, found: Recorded, turn: asyncio.Future[None]) -> None:
+    async def _begin_again(self, found: Recorded, permit: asyncio.Future[None]) -> None:
         """Restart a limit that was recorded as not reached, for code that is still in the block.
 
         The code was changed, or waits for something else; an earlier process had left the block in time.
         """
-        await self._execution.delivery.recorded(found, turn)
+        await self._execution.delivery.recorded(found, permit)
         self._is_recorded = False
         await self._fire(self._execution.store.now_ms() + int(self._seconds * 1000))
 

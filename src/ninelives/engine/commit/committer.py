@@ -35,16 +35,17 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.engine.commit.sealing import cipher_of, inline_bytes
 from ninelives.engine.commit.ticket import (
-    NOTHING,
+    NO_EXTRAS,
     Draft,
     Extras,
     Home,
     Tail,
     Ticket,
+    commit_of,
+    commit_of_single,
     deliver,
-    sealed,
-    sealed_single,
 )
 from ninelives.store import Store
 
@@ -53,7 +54,7 @@ EXIT_CODE = 70
 
 _REPORT_SECONDS, _REPORT_BYTES = 1.0, 4096
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 1.0
-_Given = TypeVar("_Given")
+_Argument = TypeVar("_Argument")
 _Answer = TypeVar("_Answer")
 
 
@@ -86,18 +87,19 @@ class Committer:
         paused: Callable[[StoreUnavailable | None], None] = lambda _: None,
     ) -> None:
         self._store, self._clock, self._fatal, self._paused = store, clock, fatal, paused
-        # Every thread appends without a lock; only the holder of `_turn` takes from it.
+        self._cipher, self._most_bytes = cipher_of(store), inline_bytes(store)
+        # Every thread appends without a lock; only the holder of `_commit_lock` takes from it.
         self._queue: deque[Ticket] = deque()
         # Taken from the queue and not answered yet. Kept here so that
         # an error in the middle of a batch still answers each of them.
         self._batch: list[Ticket] = []
-        self._turn = threading.Lock()
-        self._wanted = threading.Condition()
+        self._commit_lock = threading.Lock()
+        self._flush_wanted = threading.Condition()
         # When the committer's thread commits next; None: no ticket waits for the thread.
         self._flush_at: float | None = None
         self._sealed: NineLivesError | None = None
         self._closing = False
-        # Of the holder of `_turn`: whether it waits for a store that is away.
+        # Of the holder of `_commit_lock`: whether it waits for a store that is away.
         self._is_patient = False
         self._is_away = False
         self._thread: threading.Thread | None = None
@@ -106,7 +108,7 @@ class Committer:
         self,
         tail: Tail,
         drafts: Sequence[Draft] = (),
-        extras: Extras = NOTHING,
+        extras: Extras = NO_EXTRAS,
         *,
         home: Home | None = None,
         within_seconds: float | None = 0.0,
@@ -122,49 +124,53 @@ class Committer:
             raise _closed(tail.run)
         # On the caller's thread: bad content raises there, and does
         # not fail the batch that it would share with other runs.
-        if extras is not NOTHING:
+        if extras is not NO_EXTRAS:
             extras.check(tail.run)
         ticket = Ticket(tail, extras, home, waited_for=within_seconds is None)
         for draft in drafts:
-            ticket.add(draft, self._clock.now_ms())
+            ticket.add(draft, self._clock.now_ms(), self._cipher)
         self._queue.append(ticket)
         if self._closing:
-            self._help()  # closed since the check above: `close` may have read the queue for the last time
+            # Closed since the check above: `close` may have read the queue for the last time.
+            self._commit_queue()
         elif within_seconds is not None:
-            self._want(time.monotonic() + within_seconds)
+            self._request_flush(time.monotonic() + within_seconds)
         return ticket
 
     def wait(self, ticket: Ticket) -> Verdict:
         """Wait for a ticket submitted with `within_seconds=None`; commit the queue here if no thread does."""
-        self._help()
+        self._commit_queue()
         if not ticket.is_answered:
             ticket.join()
         return ticket.result()
 
-    def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
+    def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NO_EXTRAS) -> Verdict:
         """Submit and wait: the drafts are durable, or refused, when this returns."""
         return self.wait(self.submit(tail, drafts, extras, within_seconds=None))
 
-    def append(self, tail: Tail, draft: Draft, extras: Extras = NOTHING) -> Verdict | None:
+    def append(self, tail: Tail, draft: Draft, extras: Extras = NO_EXTRAS) -> Verdict | None:
         """Commit one plain record without a ticket; None: nothing was written, and a ticket is needed.
 
         This is the hot path.
         """
         at_ms = self._clock.now_ms()
         # Not blocking: if a batch is under way, a ticket is better, since it shares the next transaction.
-        if not self._turn.acquire(blocking=False):
+        if not self._commit_lock.acquire(blocking=False):
             return None
         try:
             # Checked with the lock held: a queued ticket of the same run must
             # become durable before this record, and `close` waits for the lock.
             if self._queue or tail.is_over or self._sealed is not None or self._closing:
                 return None  # earlier tickets are committed first
-            commit = sealed_single(tail, draft, at_ms, extras)
+            commit = commit_of_single(tail, draft, at_ms, extras, self._most_bytes)
             if commit is None:
                 return None
+            tally = commit.tally
+            if self._cipher is not None:
+                commit = self._cipher.commit(commit)
             (verdict,) = self._store.commit((commit,))
             # CRASH: durable, and the caller has no answer.
-            tail.move(commit, verdict.outcome)
+            tail.move(commit, verdict.outcome, tally)
         except (BadRecord, Corrupt, StoreUnavailable):
             return None
         except BaseException as error:
@@ -175,62 +181,62 @@ class Committer:
         else:
             return verdict
         finally:
-            self._turn.release()
+            self._commit_lock.release()
             if self._queue:
-                self._help()  # tickets of threads that found the lock taken
+                self._commit_queue()  # tickets of threads that found the lock taken
 
     def close(self) -> None:
         """Commit what is queued and stop the thread. Correctness does not depend on it: a kill is as safe."""
-        with self._wanted:
+        with self._flush_wanted:
             self._closing = True
-            self._wanted.notify()
+            self._flush_wanted.notify()
         if self._thread is not None:
             self._thread.join()
-        with self._turn:  # after the batch that another thread has under way
+        with self._commit_lock:  # after the batch that another thread has under way
             self._drain(is_patient=False)
             # From here on nothing is written: the store may be closed next.
             self._sealed = self._sealed or _closed()
-        self._help()
+        self._commit_queue()
 
-    def _want(self, when: float) -> None:
+    def _request_flush(self, when: float) -> None:
         flush_at = self._flush_at
         if flush_at is not None and flush_at <= when:
             return  # the thread that clears it reads the queue afterwards, and our ticket is in it
-        with self._wanted:
+        with self._flush_wanted:
             if self._flush_at is None or when < self._flush_at:
                 self._flush_at = when
-                self._wanted.notify()
+                self._flush_wanted.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="ninelives-committer", daemon=True)
                 self._thread.start()
 
     def _work(self) -> None:
         while True:
-            with self._wanted:
+            with self._flush_wanted:
                 if self._closing:
                     return
                 left = None if self._flush_at is None else self._flush_at - time.monotonic()
                 if left is None or left > 0:
-                    self._wanted.wait(left)
+                    self._flush_wanted.wait(left)
                     continue
                 self._flush_at = None
-            self._help(is_patient=True)
+            self._commit_queue(is_patient=True)
 
-    def _help(self, *, is_patient: bool = False) -> None:
+    def _commit_queue(self, *, is_patient: bool = False) -> None:
         """Commit what is queued, unless another thread does; `is_patient`: wait for a store that is away."""
         # A thread that fails to get the lock has queued its ticket before the lock's holder reads the queue
         # again, right here: no ticket is left behind.
-        while self._queue and self._turn.acquire(blocking=False):
+        while self._queue and self._commit_lock.acquire(blocking=False):
             try:
                 is_away = not self._drain(is_patient=is_patient)
             finally:
-                self._turn.release()
+                self._commit_lock.release()
             if is_away:
-                self._want(0.0)
+                self._request_flush(0.0)
                 return
 
     def _drain(self, *, is_patient: bool) -> bool:
-        """Commit everything that is queued, with `_turn` held; False when the store is away.
+        """Commit everything that is queued, with `_commit_lock` held; False when the store is away.
 
         Only the committer's own thread is patient: a pause on a caller's thread would hold up its event loop,
         and a KeyboardInterrupt there would count as an unknown outcome.
@@ -243,7 +249,7 @@ class Committer:
             if not self._closing:
                 self._put_back()
                 return False
-            self._strand(error)  # nothing was written: no need to end the process
+            self._fail_unanswered(error)  # nothing was written: no need to end the process
         except BaseException as error:  # noqa: BLE001 (after any error we no longer know what is durable)
             self._seal_off(error)
         return True
@@ -288,8 +294,8 @@ class Committer:
                 groups[run] = [ticket]
             else:
                 group.append(ticket)
-            # The last of its commit: a commit carries the extras of one ticket (`ticket.sealed`).
-            if ticket.extras is not NOTHING:
+            # The last of its commit: a commit carries the extras of one ticket (`ticket.commit_of`).
+            if ticket.extras is not NO_EXTRAS:
                 blocked.add(run)
         self._queue.extendleft(reversed(left))
         return list(groups.values())
@@ -301,15 +307,15 @@ class Committer:
             return groups
         try:
             # Before the commit: a record must never refer to a blob that is not durable.
-            self._insist(self._store.put_blobs, contents)
+            self._until_available(self._store.put_blobs, contents)
         except (UsageError, BadRecord, Corrupt):
-            return [kept for group in groups if (kept := [one for one in group if self._puts(one)])]
+            return [kept for group in groups if (kept := [one for one in group if self._put_blobs_of(one)])]
         # CRASH: blobs exist that nothing refers to; pruning removes them.
         return groups
 
-    def _puts(self, ticket: Ticket) -> bool:
+    def _put_blobs_of(self, ticket: Ticket) -> bool:
         try:
-            self._insist(self._store.put_blobs, ticket.spills)
+            self._until_available(self._store.put_blobs, ticket.spills)
         except (UsageError, BadRecord, Corrupt) as error:
             ticket.answer(Verdict(ticket.tail.run, Outcome.REFUSED, error))
             return False
@@ -318,15 +324,18 @@ class Committer:
     def _write(self, groups: list[list[Ticket]]) -> None:
         if not groups:
             return
-        commits = [sealed(group) for group in groups]
+        commits = [commit_of(group) for group in groups]
+        tallies = [commit.tally for commit in commits]
+        if self._cipher is not None:
+            commits = list(map(self._cipher.commit, commits))
         try:
-            verdicts = self._insist(self._store.commit, commits)
+            verdicts = self._until_available(self._store.commit, commits)
         except (BadRecord, Corrupt) as error:
             self._halve(groups, error)
             return
         # CRASH: durable, and no ticket is answered.
-        for group, commit, verdict in zip(groups, commits, verdicts, strict=True):
-            group[0].tail.move(commit, verdict.outcome)
+        for group, commit, tally, verdict in zip(groups, commits, tallies, verdicts, strict=True):
+            group[0].tail.move(commit, verdict.outcome, tally)
             # Nothing of the group was written. One by one, those
             # before the refused ticket are committed all the same.
             if len(group) > 1 and verdict.outcome not in (Outcome.COMMITTED, Outcome.FENCED):
@@ -360,7 +369,7 @@ class Committer:
             else:
                 self._write([[ticket]])
 
-    def _insist(self, call: Callable[[_Given], _Answer], given: _Given) -> _Answer:
+    def _until_available(self, call: Callable[[_Argument], _Answer], argument: _Argument) -> _Answer:
         """Call until the store is available: StoreUnavailable wrote nothing, so a retry is safe.
 
         Raises StoreUnavailable if we are not patient, or closing.
@@ -368,7 +377,7 @@ class Committer:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                answer = call(given)
+                answer = call(argument)
             except StoreUnavailable as error:
                 if self._closing:
                     raise
@@ -376,7 +385,7 @@ class Committer:
                 self._paused(error)
                 if not self._is_patient:
                     raise
-                # With `_turn` held: all tickets wait in order, and
+                # With `_commit_lock` held: all tickets wait in order, and
                 # none overtakes the batch that is being retried.
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -398,9 +407,9 @@ class Committer:
             error if isinstance(error, NineLivesError) else StoreBroken(f"the committer failed: {error!r}")
         )
         self._sealed = known
-        self._strand(known)
+        self._fail_unanswered(known)
 
-    def _strand(self, error: NineLivesError) -> None:
+    def _fail_unanswered(self, error: NineLivesError) -> None:
         """Answer every queued or unanswered ticket with an error."""
         stranded, self._batch = self._batch, []
         while self._queue:

@@ -14,14 +14,14 @@ from typing import Protocol
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.engine.commit.committer import Committer
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail, Ticket
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, Tail, Ticket
 
 _POLL_SECONDS = 0.005
 """Maximum time we commit on the loop's own thread before yielding to its timers and sockets (checked after
 each commit, so the current step and commit finish first)."""
 
 
-class _Glance:
+class _VerdictAfterPoll:
     """Returns a known verdict after the event loop has polled its timers and sockets."""
 
     __slots__ = ("_ready", "_verdict")
@@ -40,11 +40,13 @@ class RunCommits(Protocol):
     """What an execution needs of its commits; see `LoopCommits`, whose methods these are."""
 
     def start(
-        self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
+        self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NO_EXTRAS
     ) -> asyncio.Future[Verdict]:
         """Submit, and return a future of the verdict."""
 
-    def append(self, tail: Tail, draft: Draft, *, is_single: bool) -> Awaitable[Verdict] | None:
+    def append(
+        self, tail: Tail, draft: Draft, extras: Extras = NO_EXTRAS, *, is_single: bool
+    ) -> Awaitable[Verdict] | None:
         """Submit one record; None when it has been committed already."""
 
     def commit_here(
@@ -74,7 +76,7 @@ class LoopCommits:
         return self._waiting > 0
 
     def start(
-        self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING
+        self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NO_EXTRAS
     ) -> asyncio.Future[Verdict]:
         """Submit, and return a future of the verdict."""
         # The future is set after the submit: a batch reaches this loop only by a later callback (`deliver`).
@@ -93,7 +95,9 @@ class LoopCommits:
         tail.barriers = [*(tail.barriers or ()), (tail.sent, waiting)]
         return waiting
 
-    def append(self, tail: Tail, draft: Draft, *, is_single: bool) -> Awaitable[Verdict] | None:
+    def append(
+        self, tail: Tail, draft: Draft, extras: Extras = NO_EXTRAS, *, is_single: bool
+    ) -> Awaitable[Verdict] | None:
         """Submit one record; None when it has been committed already, on this thread.
 
         A single branch on an otherwise idle loop would only lose time by two thread switches, so it commits
@@ -102,20 +106,20 @@ class LoopCommits:
         """
         # If anything else is ready, or a ticket is on its way, a sync on this thread would delay it.
         if not is_single or self._is_busy:
-            return self.start(tail, (draft,))
-        verdict = self._committer.append(tail, draft)
+            return self.start(tail, (draft,), extras)
+        verdict = self._committer.append(tail, draft, extras)
         if verdict is None:
-            return self.start(tail, (draft,))
+            return self.start(tail, (draft,), extras)
         self._judge(tail, verdict)
         if tail.on_commit is not None and verdict.outcome is Outcome.COMMITTED:
-            tail.on_commit((draft,), NOTHING)
+            tail.on_commit((draft,), extras)
         # After the commit, not before: a slow sync counts as
         # time in which timers and sockets were not polled.
         now = self._loop.time()
         if now - self._polled_at < _POLL_SECONDS:
             return None
         self._polled_at = now
-        return _Glance(verdict, self._ready)
+        return _VerdictAfterPoll(verdict, self._ready)
 
     def commit_here(
         self, tail: Tail, drafts: Sequence[Draft], extras: Extras
@@ -142,7 +146,7 @@ class LoopCommits:
         if verdict.outcome is not Outcome.COMMITTED and tail.judge is not None:
             tail.judge(verdict, None)
 
-    async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NOTHING) -> Verdict:
+    async def commit(self, tail: Tail, drafts: Sequence[Draft] = (), extras: Extras = NO_EXTRAS) -> Verdict:
         """Submit and await the verdict. Cancelling the await does not undo the commit."""
         return await self.start(tail, drafts, extras)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ninelives.core.errors import BadRecord, InvariantViolation, NineLivesError
+from ninelives.core.governance.accounts import AccountOp, Requirement, Reserve, Settle
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import Change, Commit, End, Escalate, Outcome, Park, Verdict
 from ninelives.core.model.inbox import ItemKind, NewItem
@@ -27,9 +28,10 @@ from ninelives.core.model.key import (
     WaitKey,
 )
 from ninelives.core.model.run import INLINE_BYTES, Kind, RunRow, State
-from ninelives.core.model.totals import NO_FACTS, Facts, added, tally_of
+from ninelives.core.model.totals import NO_FACTS, Facts, Tally, added, tally_of
 from ninelives.core.rules import validation
 from ninelives.core.values import blobs
+from ninelives.engine.commit.sealing import RecordCipher
 
 Draft = (
     tuple[Kind, str, bytes]
@@ -79,14 +81,14 @@ class Tail:
         self.tally = tally_of(run)
         self.barriers: list[tuple[int, asyncio.Future[None]]] | None = None
 
-    def move(self, commit: Commit, outcome: Outcome) -> None:
-        """Apply the outcome of a commit that was chained onto this tail."""
+    def move(self, commit: Commit, outcome: Outcome, tally: Tally | None = None) -> None:
+        """Apply the outcome of a commit that was chained onto this tail, and its totals, not encrypted."""
         if outcome is Outcome.COMMITTED:
             if commit.records:
                 last = commit.records[-1]
                 self.length, self.head = last.seq + 1, last.check
             # Only after COMMITTED: a refused commit must leave no trace in the totals.
-            self.tally = commit.tally or self.tally
+            self.tally = tally or commit.tally or self.tally
             # Parked, escalated or ended: from here on the run may
             # have another owner, so later tickets are fenced.
             self.is_over = commit.change is not None
@@ -107,7 +109,7 @@ class Extras:
     `is_effect`: these records must never be lost (the intent of an action that must not be repeated).
     """
 
-    __slots__ = ("change", "closes", "is_effect", "keys", "opens", "takes")
+    __slots__ = ("accounts", "change", "closes", "is_effect", "keys", "opens", "requires", "takes")
 
     def __init__(
         self,
@@ -118,14 +120,17 @@ class Extras:
         takes: tuple[int, ...] = (),
         change: Change | None = None,
         is_effect: bool = False,
+        requires: tuple[Requirement, ...] = (),
+        accounts: tuple[AccountOp, ...] = (),
     ) -> None:
         self.keys, self.opens, self.closes, self.takes, self.change = keys, opens, closes, takes, change
-        self.is_effect = is_effect
+        self.is_effect, self.requires, self.accounts = is_effect, requires, accounts
 
     @property
     def may_be_refused(self) -> bool:
         """Whether the store may refuse this because of what other runs or people did meanwhile."""
-        return bool(self.keys or self.opens or self.closes or self.takes)
+        beside = self.keys or self.opens or self.closes or self.takes
+        return bool(beside or self.requires or self.accounts)
 
     def check(self, run: str) -> None:
         """Check the type of every part, before a bad one can fail the other tickets of its batch.
@@ -136,6 +141,8 @@ class Extras:
         wrong += [item for item in self.opens if type(item) is not NewItem or type(item.kind) is not ItemKind]
         wrong += [name for name in self.closes if type(name) is not str]
         wrong += [number for number in self.takes if type(number) is not int]
+        wrong += [one for one in self.requires if not _is_sound_requirement(one)]
+        wrong += [op for op in self.accounts if not _is_sound_account(op)]
         if self.change is not None and type(self.change) not in (Park, End, Escalate):
             wrong.append(self.change)
         if isinstance(self.change, End) and not State(self.change.state).is_final:
@@ -148,7 +155,12 @@ class Extras:
             )
 
 
-NOTHING = Extras()
+NO_EXTRAS = Extras()
+
+
+def charging(accounts: tuple[AccountOp, ...]) -> Extras:
+    """Return the extras of a commit that carries only these, if any: without, it stays a plain one."""
+    return Extras(accounts=accounts) if accounts else NO_EXTRAS
 
 
 def _is_sound(op: KeyOp) -> bool:
@@ -158,6 +170,19 @@ def _is_sound(op: KeyOp) -> bool:
     if type(op) is SettleKey:
         return type(op.key) is str and type(op.body) is bytes
     return type(op) in (ReleaseKey, DoubtKey, PassKey, AdoptKey, WaitKey) and type(op.key) is str
+
+
+def _is_sound_requirement(one: Requirement) -> bool:
+    return type(one) is Requirement and type(one.name) is str and type(one.version) is int
+
+
+def _is_sound_account(op: AccountOp) -> bool:
+    if type(op) not in (Reserve, Settle) or type(op.account) is not str:
+        return False
+    parts = (op.amounts, op.limits) if isinstance(op, Reserve) else (op.held, op.spent)
+    return all(type(part) is dict and set(map(type, part)) <= {str} for part in parts) and all(
+        type(amount) is int for part in parts for amount in part.values()
+    )
 
 
 class Ticket:
@@ -190,13 +215,14 @@ class Ticket:
             self._gate = threading.Lock()
             self._gate.acquire()
 
-    def add(self, draft: Draft, at_ms: int) -> None:
-        """Add a record; a body that is too large for a record becomes a blob.
+    def add(self, draft: Draft, at_ms: int, cipher: RecordCipher | None = None) -> None:
+        """Add a record; a body that is too large for a record becomes a blob, sealed if there is a cipher.
 
         Raises BadRecord when the draft cannot become a record.
         """
         facts = draft[4] if len(draft) == 5 else NO_FACTS
-        plain = _plain(draft, facts, at_ms)
+        most = INLINE_BYTES if cipher is None else cipher.inline_bytes
+        plain = _plain(draft, facts, at_ms, most)
         if plain is not None:
             self.records.append(plain)
             self.facts.append(facts)
@@ -204,12 +230,14 @@ class Ticket:
         kind, step, body = self._checked(draft)
         names: tuple[bytes, ...] = ()
         if len(draft) > 3 and draft[3]:
-            self.spills.extend(draft[3])
-            names = tuple(blobs.digest(content) for content in draft[3])
-        if len(body) <= INLINE_BYTES:
+            contents = draft[3] if cipher is None else list(map(cipher.blob, draft[3]))
+            self.spills.extend(contents)
+            names = tuple(blobs.digest(content) for content in contents)
+        if len(body) <= most:
             self.records.append((kind, step, at_ms, body, names, facts.kind, facts.took_ms))
             self.facts.append(facts)
         elif len(body) <= blobs.MAX_BYTES:
+            body = body if cipher is None else cipher.blob(body)
             self.spills.append(body)
             # First: `large_bodies` loads the body of a record without one from its first blob.
             names = (blobs.digest(body), *names)
@@ -280,34 +308,38 @@ class Ticket:
         return self.verdict
 
 
-def _plain(draft: Draft, facts: Facts, at_ms: int) -> chain.Whole | None:
+def _plain(draft: Draft, facts: Facts, at_ms: int, most: int) -> chain.Whole | None:
     """Return a draft as a record if it is certainly valid and needs no blobs; None otherwise."""
     if len(draft) != 3 and (len(draft) != 5 or draft[3]):
         return None
     kind, step, body = draft[0], draft[1], draft[2]
     if type(kind) is not Kind or type(step) is not str or type(body) is not bytes:
         return None
-    if not step.isprintable() or len(body) > INLINE_BYTES:  # neither NUL nor a lone surrogate is printable
+    if not step.isprintable() or len(body) > most:  # neither NUL nor a lone surrogate is printable
         return None
     return (kind, step, at_ms, body, (), facts.kind, facts.took_ms)
 
 
-def sealed_single(tail: Tail, draft: Draft, at_ms: int, extras: Extras = NOTHING) -> Commit | None:
+def commit_of_single(
+    tail: Tail, draft: Draft, at_ms: int, extras: Extras = NO_EXTRAS, most: int = INLINE_BYTES
+) -> Commit | None:
     """Chain one plain record onto a run's tail; None for a draft that needs the checks of a ticket.
+
+    Its body has at most `most` bytes.
 
     Raises BadRecord.
     """
     facts = draft[4] if len(draft) == 5 else NO_FACTS
-    plain = _plain(draft, facts, at_ms)
-    if plain is None or extras is NOTHING:
-        return _lone(tail, plain, facts) if plain is not None else None
+    plain = _plain(draft, facts, at_ms, most)
+    if plain is None or extras is NO_EXTRAS:
+        return _commit_of_one(tail, plain, facts) if plain is not None else None
     extras.check(tail.run)
     ticket = Ticket(tail, extras, None, waited_for=False)
     ticket.records, ticket.facts = [plain], [facts]
-    return sealed((ticket,))
+    return commit_of((ticket,))
 
 
-def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
+def _commit_of_one(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
     """Return a commit of one valid record without blobs, and of nothing else."""
     length, head, epoch, kind = tail.length, tail.head, tail.epoch, draft[0]
     return Commit(
@@ -324,12 +356,12 @@ def _lone(tail: Tail, draft: chain.Whole, facts: Facts) -> Commit:
     )
 
 
-def sealed(group: Sequence[Ticket]) -> Commit:
+def commit_of(group: Sequence[Ticket]) -> Commit:
     """Merge tickets of one run into one commit, with their records chained onto the run's tail."""
     first = group[0]
     # The usual ticket of an event loop: one record of a run, written on the short path of each store.
-    if len(group) == len(first.records) == 1 and first.extras is NOTHING and not first.spills:
-        return _lone(first.tail, first.records[0], first.facts[0])
+    if len(group) == len(first.records) == 1 and first.extras is NO_EXTRAS and not first.spills:
+        return _commit_of_one(first.tail, first.records[0], first.facts[0])
     # Only the last ticket of a group has extras: `Committer._gather` ends the group there.
     tail, extras = first.tail, group[-1].extras
     records = chain.seal(
@@ -350,6 +382,8 @@ def sealed(group: Sequence[Ticket]) -> Commit:
         keys=extras.keys,
         opens=extras.opens,
         closes=extras.closes,
+        requires=extras.requires,
+        accounts=extras.accounts,
         takes=extras.takes,
         change=extras.change,
         effect_length=effects,

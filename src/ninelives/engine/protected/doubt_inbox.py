@@ -49,28 +49,28 @@ _ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 async def escalate(
-    act: ProtectedCall, start: StartBody, doubt: StartBody, said: str, before: tuple[Draft, ...] = ()
+    action: ProtectedCall, start: StartBody, doubt: StartBody, said: str, before: tuple[Draft, ...] = ()
 ) -> Ended | None:
     """Open an inbox item for the doubt; with `in_doubt="raise"`, return InDoubt for the agent instead."""
-    execution, name = act.execution, act.step.name
-    if act.effect.raises_doubt:
+    execution, name = action.execution, action.step.name
+    if action.effect.raises_doubt:
         why = "; ".join(part for part in (doubt.why, said) if part)
         return Ended(
             error=InDoubt(
                 f"{name} may or may not have happened: {why}",
                 run=execution.run.id,
-                step=act.position.id,
+                step=action.position.id,
                 remedy="Find out what happened before you do anything that rests on it",
             ),
             before=before,
         )
-    item = _item(act, start, doubt, said)
+    item = _item(action, start, doubt, said)
     escalated = replace(doubt, i=item.id, g="")
-    await act.record(Kind.DOUBT, act.doubts(), (item,), before, **known(start, escalated))
+    await action.record(Kind.DOUBT, action.doubts(), (item,), before, **known(start, escalated))
     return None
 
 
-def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> NewItem:
+def _item(action: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> NewItem:
     evidence = {
         STARTED_BY: start.w,
         "start": str(start.n + 1),
@@ -80,95 +80,100 @@ def _item(act: ProtectedCall, start: StartBody, doubt: StartBody, said: str) -> 
         "given up before by": doubt.g,
         MAY_ACT: "no" if doubt.over else "yes, as far as is known",
     }
-    what, remedy = f"Did {act.step.name} happen? {doubt.why}", _REMEDY if act.is_wanted else _LEFT_REMEDY
+    what, remedy = (
+        f"Did {action.step.name} happen? {doubt.why}",
+        _REMEDY if action.is_wanted else _LEFT_REMEDY,
+    )
     if doubt.lost:
-        what, remedy = f"What did {act.step.name} give? It happened. {doubt.why}", _RESULT_REMEDY
+        what, remedy = f"What did {action.step.name} give? It happened. {doubt.why}", _RESULT_REMEDY
     body = write_item_body(
         ItemBody(
             what=what[:1000],
             remedy=remedy,
-            arguments=_ARGUMENTS(act.fingerprint.arguments),
-            key=act.position.key(),
-            schema=schema_for(act.step.codec),
+            arguments=_ARGUMENTS(action.fingerprint.arguments),
+            key=action.position.key(),
+            schema=schema_for(action.step.codec),
             evidence={name: text for name, text in evidence.items() if text},
             happened=doubt.lost,
         )
     )
-    which = (act.execution.turn, act.position.id, start.n, doubt.t, doubt.i, said)
+    which = (action.execution.turn, action.position.id, start.n, doubt.t, doubt.i, said)
     return NewItem(
-        id=item_id(act.execution.run.id, *which),
+        id=item_id(action.execution.run.id, *which),
         kind=ItemKind.DOUBT,
-        step=act.position.id,
+        step=action.position.id,
         digest=digest(body)[:16],
         body=body,
     )
 
 
-async def answer_of_person(act: ProtectedCall, doubt: StartBody, ripe: int | None) -> Ended | None:
+async def answer_of_person(action: ProtectedCall, doubt: StartBody, ripe: int | None) -> Ended | None:
     """Wait for a person's answer and apply it; return None if there is no outcome yet."""
-    start: StartBody = act.standing.start  # type: ignore[assignment]
-    what = f"for a person: did {act.step.name} happen?"
+    start: StartBody = action.standing.start  # type: ignore[assignment]
+    what = f"for a person: did {action.step.name} happen?"
 
     def check(news: News) -> Item | bool | None:
         # The body's own outcome is worth more than an answer about it.
-        if act.late is not None and act.late.done():
+        if action.late_body is not None and action.late_body.done():
             return True
         mine = (item for item in news.items if item.id == doubt.i)
         return next((item for item in mine if item.state is not ItemState.OPEN), None)
 
-    item = await act.patiently(lambda: wait(act.execution, what, check, for_person=True), waits=True)
+    item = await action.despite_cancellation(
+        lambda: wait(action.execution, what, check, for_person=True), waits=True
+    )
     if not isinstance(item, Item):
         return None
     if item.state is ItemState.CLOSED:  # closed when the run ended; the run continues now
-        return await escalate(act, start, doubt, "no person had answered when the run ended")
-    return await _take(act, start, doubt, item, ripe)
+        return await escalate(action, start, doubt, "no person had answered when the run ended")
+    return await _take(action, start, doubt, item, ripe)
 
 
 async def _take(
-    act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, ripe: int | None
+    action: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, ripe: int | None
 ) -> Ended | None:
-    # CRASH: answered and not taken: the next worker finds the answer and takes it.
+    # CRASH: the doubt is answered, and the answer not taken: the next worker finds it and takes it.
     answer = read_answer(item)
-    taken = (Kind.ANSWER, act.position.id, write_taken(item))
+    taken = (Kind.ANSWER, action.position.id, write_taken(item))
     if answer.says is Says.HAPPENED:
         data = b"null" if answer.value is UNSET else bytes(answer.value)
         try:
-            data = act.step.codec.round(act.step.codec.decode(data))[0]
+            data = action.step.codec.round(action.step.codec.decode(data))[0]
         except (Corrupt, Divergence, NotSerializable) as bad:
             # It did happen: that part of the answer stands, only the result is asked for again.
             why = bad.what.removeprefix(_RECORDED)
             said = f"{item.by} says that it happened, with a result that does not fit: {why}"
-            return await escalate(act, start, replace(doubt, lost=True), said, (taken,))
-        return Ended(data, before=(taken,), keys=act.settles(data))
+            return await escalate(action, start, replace(doubt, lost=True), said, (taken,))
+        return Ended(data, before=(taken,), keys=action.settles(data))
     if answer.says is Says.FAIL:
-        return _given_up(act, start, doubt, item, taken)
+        return _given_up(action, start, doubt, item, taken)
     if doubt.lost:
         said = f"{item.by} says that it did not happen; but it did"
-        return await escalate(act, start, doubt, said, (taken,))
-    now_ms, judged_ms = clocks(act, doubt)
-    at_ms = ripe if ripe is not None else doubt.t + start.l + act.effect.settle_after_ms
+        return await escalate(action, start, doubt, said, (taken,))
+    now_ms, judged_ms = clocks(action, doubt)
+    at_ms = ripe if ripe is not None else doubt.t + start.l + action.effect.settle_after_ms
     if judged_ms < at_ms:
         # A person has checked; but an effect that may still land could prove the answer wrong.
         due_ms = at_ms if ripe is not None else next_check_ms(judged_ms, doubt.t)
-        await rest(act, due_ms + now_ms - judged_ms, "it may still land")
+        await rest(action, due_ms + now_ms - judged_ms, "it may still land")
         return None
     why = f"{item.by} says that it did not happen"
-    await act.record(Kind.VOIDED, act.releases(), n=start.n, why=why, before=(taken,))
+    await action.record(Kind.VOIDED, action.releases(), n=start.n, why=why, before=(taken,))
     return None
 
 
-def _given_up(act: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
+def _given_up(action: ProtectedCall, start: StartBody, doubt: StartBody, item: Item, taken: Draft) -> Ended:
     """Fail with the doubt. The answer counts once: a retried run asks again."""
-    draft = act.draft(Kind.DOUBT, **known(start, replace(doubt, g=item.by)))
+    draft = action.draft(Kind.DOUBT, **known(start, replace(doubt, g=item.by)))
     # Here, since the draft travels with the failure and not by
     # `record`: a later call with the same key must find the doubt.
-    act.standing = advance(act.standing, Kind.DOUBT, read_body_of_start(draft[2]))
+    action.standing = advance(action.standing, Kind.DOUBT, read_body_of_start(draft[2]))
     note = read_answer(item).note
     error = InDoubt(
-        f"{act.step.name} may or may not have happened, and {item.by} gave it up"
+        f"{action.step.name} may or may not have happened, and {item.by} gave it up"
         + (f", saying: {note}" if note else ""),
-        run=act.execution.run.id,
-        step=act.position.id,
+        run=action.execution.run.id,
+        step=action.position.id,
     )
     return Ended(error=error, before=(taken, draft))
 
@@ -189,10 +194,10 @@ def known(start: StartBody, doubt: StartBody) -> dict[str, Any]:
     return of_start | of_outcome
 
 
-def clocks(act: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
+def clocks(action: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
     """Return the store's time, and the time by which the doubt is judged (see `believed_ms`)."""
-    now_ms = act.execution.store.now_ms()
-    return now_ms, believed_ms(doubt, now_ms, *boot_reading(act.execution.clock))
+    now_ms = action.execution.store.now_ms()
+    return now_ms, believed_ms(doubt, now_ms, *boot_reading(action.execution.clock))
 
 
 def moment(ms: int) -> str:
@@ -205,14 +210,15 @@ def next_check_ms(now_ms: int, since_ms: int) -> int:
     return now_ms + max(_FIRST_CHECK_MS, min(now_ms - since_ms, 60_000))
 
 
-async def rest(act: ProtectedCall, due_ms: int | None, what: str) -> None:
+async def rest(action: ProtectedCall, due_ms: int | None, what: str) -> None:
     """Wait durably until `due_ms`, or until a body that ran past its time limit is done."""
-    late = act.late
+    late = action.late_body
 
     def check(news: News) -> bool | None:
         over = (due_ms is not None and news.now_ms >= due_ms) or (late is not None and late.done())
         return True if over else None
 
-    await act.patiently(
-        lambda: wait(act.execution, f"to know of {act.step.name}: {what}", check, due_ms=due_ms), waits=True
+    await action.despite_cancellation(
+        lambda: wait(action.execution, f"to know of {action.step.name}: {what}", check, due_ms=due_ms),
+        waits=True,
     )

@@ -18,43 +18,43 @@ from ninelives.engine.step import question
 _REUSE, _REPEAT = "reuse", "repeat"
 
 
-async def offer(act: ProtectedCall) -> Ended | None:
+async def offer(action: ProtectedCall) -> Ended | None:
     """Return the outcome that a fork reuses from its parent run; None if the action must be performed."""
-    found = _done(act)
+    found = _done(action)
     if found is None:
         return None
     origin, done = found
-    after = origin.after if origin.after in (_REUSE, _REPEAT) else await _ask(act, origin)
-    return Ended(data=bytes(done.v)) if after == _REUSE else None
+    after = origin.after if origin.after in (_REUSE, _REPEAT) else await _ask(action, origin)
+    return Ended(data=bytes(done.v), taint=done.o) if after == _REUSE else None
 
 
-def _done(act: ProtectedCall) -> tuple[Origin, Done] | None:
-    replay, digest = act.execution.replay, act.fingerprint.digest.hex()
+def _done(action: ProtectedCall) -> tuple[Origin, Done] | None:
+    replay, digest = action.execution.replay, action.fingerprint.digest.hex()
     for _, origin in reversed(replay.passage.origins if replay.passage is not None else []):
-        done = origin.done.get(act.position.id)
+        done = origin.done.get(action.position.id)
         if done is not None and done.f == digest:
             # Used: a second equal call must find another one, or be carried out.
-            replay.ids.add(act.position.id)
+            replay.ids.add(action.position.id)
             return origin, done
         for step, done in origin.done.items():
-            if done.f == digest and step not in replay.ids and _is_named(act, step):
-                act.natural.adopt(step)
+            if done.f == digest and step not in replay.ids and _is_named(action, step):
+                action.own_position.adopt(step)
                 replay.ids.add(step)
                 return origin, done
     return None
 
 
-def _is_named(act: ProtectedCall, step: str) -> bool:
-    return parse_step_id(step).name in (act.step.name, *act.step.aliases)
+def _is_named(action: ProtectedCall, step: str) -> bool:
+    return parse_step_id(step).name in (action.step.name, *action.step.aliases)
 
 
-async def _ask(act: ProtectedCall, origin: Origin) -> str:
+async def _ask(action: ProtectedCall, origin: Origin) -> str:
     what = (
-        f"{act.step.name} was done by the run {origin.run!r}, from which this one was forked: "
+        f"{action.step.name} was done by the run {origin.run!r}, from which this one was forked: "
         f"take its result ({_REUSE}), or do it once more ({_REPEAT})?"
     )
     # A separate branch: on replay this question is not asked, and the agent's questions keep their positions.
-    token = BRANCH.set(Branch(f"fork/{act.position.id}"))
+    token = BRANCH.set(Branch(f"fork/{action.position.id}"))
     try:
         return await question.ask(what, options=[_REUSE, _REPEAT])
     finally:

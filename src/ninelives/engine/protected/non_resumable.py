@@ -15,25 +15,26 @@ from functools import partial
 from typing import Any
 
 from ninelives.core.clock import boot_reading
-from ninelives.core.errors import UsageError
+from ninelives.core.errors import NotDone, UsageError
 from ninelives.core.journal.matching import Start
 from ninelives.core.journal.replay import Recorded, write_body
 from ninelives.core.model.commit import Outcome
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts
 from ninelives.engine.context import EXECUTION, FRAME
+from ninelives.engine.governor import Permit
 from ninelives.engine.protected import business_keys, doubt, fork_reuse, left_processes
-from ninelives.engine.protected.protected_call import Body, Ended, ProtectedCall
+from ninelives.engine.protected.protected_call import Ended, Function, ProtectedCall
 from ninelives.engine.run import identity
 from ninelives.engine.run.branch_task import enter_body, leave_body
-from ninelives.engine.run.current import asks, current
+from ninelives.engine.run.current import call_site, current
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN
-from ninelives.engine.run.lookup import Care, StepLookup
+from ninelives.engine.run.lookup import ProtectionLevel, StepLookup
 from ninelives.engine.run.waits import turn_away, wait_until
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
-from ninelives.engine.step import approval, other_loops, resumable, threads
+from ninelives.engine.step import approval, gate, other_loops, resumable, threads
 from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
 
 ABANDON_SECONDS = 1.0
@@ -50,7 +51,7 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if asyncio.get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
     function = step.function if execution.hooks is None else execution.hooks.around(step)
-    return await perform(execution, step, args, kwargs, lambda: function(*args, **kwargs))
+    return await perform(execution, step, args, kwargs, function)
 
 
 def call_plain(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,211 +77,234 @@ def _refuse_inside(execution: Execution, step: Step) -> None:
 
 
 async def perform(
-    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
+    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], function: Function
 ) -> Any:
     """Return the outcome of a protected action at its position in the run."""
     effect: Protection = step.effect  # type: ignore[assignment]
-    act = ProtectedCall(execution, step, effect, args, kwargs, body)
-    if act.branch is not None:
+    action = ProtectedCall(execution, step, effect, args, kwargs, function)
+    if action.branch is not None:
         # An ending run waits for what its branches have under way (`run.tasks.clear`).
-        act.branch.foreign_timer, act.branch.act = None, act
+        action.branch.foreign_timer, action.branch.protected_call = None, action
     try:
         if execution.phase is not OPEN:
             await turn_away(execution)
-        return await _outcome(act)
+        return await _outcome(action)
     except asyncio.CancelledError:
-        if act.is_waiting:  # the key may be free on replay: the record makes it wait for the cancellation
-            execution.note(Kind.WITHDRAWN, act.position.id, write_body(act.fingerprint), Facts(step.kind))
-        refuse_foreign_timer(act.branch, act.position)
+        if action.is_waiting:  # the key may be free on replay: the record makes it wait for the cancellation
+            execution.note(
+                Kind.WITHDRAWN, action.position.id, write_body(action.fingerprint), Facts(step.kind)
+            )
+        refuse_foreign_timer(action.branch, action.position)
         raise
     finally:
-        if act.branch is not None:
-            act.branch.act = None
+        if action.branch is not None:
+            action.branch.protected_call = None
 
 
-async def _outcome(act: ProtectedCall) -> Any:
+async def _outcome(action: ProtectedCall) -> Any:
     """Return the recorded outcome of an action, or perform the action."""
-    execution, step = act.execution, act.step
-    if act.given is not None:
-        identity.take_id(execution, act.natural, step)
+    execution, step = action.execution, action.step
+    if action.explicit_id is not None:
+        identity.take_id(execution, action.own_position, step)
     start: Start | None = None
-    if execution.may_know(act.position.id):
-        found = await identity.find(_asking(act))
+    if execution.may_have_record(action.position.id):
+        found = await identity.find(_search(action))
         if isinstance(found, Recorded):
-            return await deliver(execution, found, reader(step), step=step, held=act)
-        act.use_key(act.key)  # again: `find` may have moved the position
+            return await deliver(execution, found, reader(step), step=step, held=action)
+        action.use_key(action.key)  # again: `find` may have moved the position
         start = found
-        if start is not None and not act.effect.resumable:
-            act.recall()  # under way from here on, even if its caller is cancelled
-    await (act.patiently(execution.barrier) if act.is_under_way else execution.barrier())
-    if start is not None and start.is_open and start.key != (act.key or ""):
-        return await _under_old_key(act, start, act.key)
-    if not execution.replay.starts(act.position.id):  # an earlier start is settled even on a lossy store
-        _refuse_lossy(act)
-    if step.approval is not None:
+        if start is not None and not action.effect.resumable:
+            action.load_standing()  # under way from here on, even if its caller is cancelled
+    await (action.despite_cancellation(execution.barrier) if action.is_under_way else execution.barrier())
+    if start is not None and start.is_open:
+        action.resume(start.body)
+    if start is not None and start.is_open and start.key != (action.key or ""):
+        return await _under_old_key(action, start, action.key)
+    if not execution.replay.starts(action.position.id):  # an earlier start is settled even on a lossy store
+        _refuse_lossy(action)
+    is_governed = execution.governing.governor is not None
+    if (step.approval is not None or is_governed) and action.is_under_way:
         # First what came of an open start: a denial on record would hide that it may have happened.
-        ended = await business_keys.settle_start(act) if act.is_under_way else None
+        ended = await business_keys.settle_start(action)
         if ended is not None:
-            return await act.conclude(ended)
+            return await action.conclude(ended)
+    if is_governed:
+        action.permitted(await gate.admit(action.gated()))
+    elif step.approval is not None:
         await approval.obtain(
-            execution, step, act.fingerprint, act.position, act.args, act.kwargs, act.position.key()
+            approval.request(execution, step, action.fingerprint, action.position, action.args, action.kwargs)
         )
-    return await _carry_out(act)
+        action.admitted()
+    return await _carry_out(action)
 
 
-async def _begin(act: ProtectedCall, wait: Callable[[], Awaitable[None]]) -> None:
+async def _begin(action: ProtectedCall, wait: Callable[[], Awaitable[None]]) -> None:
     """Wait until all recorded outcomes are delivered.
 
     An action that has started is under way, even if its caller is cancelled meanwhile.
     """
-    act.use_key(act.key)  # again: `find` may have moved the position
-    if not act.effect.resumable:
-        act.recall()
-    await (act.patiently(wait) if act.is_under_way else wait())
+    action.use_key(action.key)  # again: `find` may have moved the position
+    if not action.effect.resumable:
+        action.load_standing()
+    await (action.despite_cancellation(wait) if action.is_under_way else wait())
 
 
-def _asking(act: ProtectedCall) -> StepLookup:
+def _search(action: ProtectedCall) -> StepLookup:
     return StepLookup(
-        act.execution,
-        act.natural,
-        act.fingerprint,
-        where=lambda: asks(act.step),
-        aliases=act.step.aliases,
+        action.execution,
+        action.own_position,
+        action.fingerprint,
+        where=lambda: call_site(action.step),
+        aliases=action.step.aliases,
         is_effect=True,
-        given=act.given,
-        care=Care.of_step(act.step),
-        begin=partial(_begin, act),
+        explicit_id=action.explicit_id,
+        level=ProtectionLevel.of_step(action.step),
+        begin=partial(_begin, action),
     )
 
 
-async def _under_old_key(act: ProtectedCall, start: Start, key: str | None) -> Any:
+async def _under_old_key(action: ProtectedCall, start: Start, key: str | None) -> Any:
     """Continue a start that was made under another key than the action has now: the old key counts.
 
     The new key is used once the start is proved not to have happened.
     """
-    act.use_key(start.key or None)
-    if act.effect.resumable:
+    action.use_key(start.key or None)
+    if action.effect.resumable:
         if start.key:
-            return await business_keys.carry_out(act, _start)
-        return await resumable.execute(act.execution, act.step, act.fingerprint, act.position, act.body)
-    act.recall()
-    ended = await business_keys.settle_start(act)
+            return await business_keys.carry_out(action, _start)
+        permit: Permit | None = None
+        if action.execution.governing.governor is not None:
+            permit = await gate.admit(action.gated())
+            permit = await gate.reserve(action.gated(), permit)
+            action.permitted(permit)
+        return await resumable.execute(
+            action.execution, action.step, action.fingerprint, action.position, action.body, permit=permit
+        )
+    action.load_standing()
+    ended = await business_keys.settle_start(action)
     if ended is not None:
-        return await act.conclude(ended)
-    act.use_key(key)
-    return await _carry_out(act)
+        return await action.conclude(ended)
+    action.use_key(key)
+    return await _carry_out(action)
 
 
-def _refuse_lossy(act: ProtectedCall) -> None:
+def _refuse_lossy(action: ProtectedCall) -> None:
     """Refuse to start a non-resumable action on a store that may lose its intent."""
-    why = None if act.effect.resumable else act.execution.store.lossy
+    why = None if action.effect.resumable else action.execution.store.lossy
     if why is not None:
         raise UsageError(
             f"a non-resumable action is not started on a store that may lose its intent: {why}",
-            run=act.execution.run.id,
-            step=act.position.id,
+            run=action.execution.run.id,
+            step=action.position.id,
             remedy="Correct the server's settings, or declare it resumable if repeating it does no harm",
         )
 
 
-async def _carry_out(act: ProtectedCall) -> Any:
+async def _carry_out(action: ProtectedCall) -> Any:
     """Start the action, or settle its earlier start, until there is an outcome."""
-    if act.key is not None:
-        return await business_keys.carry_out(act, _start)
-    if act.standing.may_start and not act.standing.next:
-        act.recall()
+    if action.key is not None:
+        return await business_keys.carry_out(action, _start)
+    if action.standing.may_start and not action.standing.next:
+        action.load_standing()
     ended: Ended | None = None
-    if act.execution.replay.passage is not None and not act.standing.next:
-        ended = await fork_reuse.offer(act)
+    if action.execution.replay.passage is not None and not action.standing.next:
+        ended = await fork_reuse.offer(action)
     while ended is None:
-        ended = await (_start(act) if act.standing.may_start else doubt.settle(act))
-    return await act.conclude(ended)
+        ended = await (_start(action) if action.standing.may_start else doubt.settle(action))
+    return await action.conclude(ended)
 
 
-async def _start(act: ProtectedCall) -> Ended | None:
+async def _start(action: ProtectedCall) -> Ended | None:
     """Start the body once; return None when another start may be made, or this one is in doubt."""
-    if act.standing.due_ms or act.execution.phase is not OPEN:
-        await _pause(act)
-    _refuse_lossy(act)
-    number, effect = act.standing.next, act.effect
+    if action.standing.due_ms or action.execution.phase is not OPEN:
+        await _pause(action)
+    _refuse_lossy(action)
+    keys = await business_keys.may_begin(action)
+    number, effect = action.standing.next, action.effect
     # Read before the intent: every process that the body leaves behind began after this moment.
-    boot, boot_ms = boot_reading(act.execution.clock)
-    verdict = await act.record(
+    boot, boot_ms = boot_reading(action.execution.clock)
+    verdict = await action.record(
         Kind.INTENT,
-        await business_keys.reserves(act),
+        keys,
+        requires=gate.requirements(action.execution, action.step),
+        accounts=action.permit.accounts if action.permit is not None else (),
+        j=action.judged(),
         n=number,
-        w=act.execution.run.session or "",
+        w=action.execution.run.session or "",
         l=effect.limit_ms,
-        b=act.step.is_async,
+        b=action.step.is_async,
         boot=boot,
         boot_ms=boot_ms,
         sid=left_processes.own_sid(),
     )
     if verdict.outcome is not Outcome.COMMITTED:
-        return await business_keys.refused(act, verdict)
+        return await business_keys.refused(action, verdict)
+    action.began()
     # CRASH: the intent is durable and the body has not begun: in doubt, and verified or escalated.
     # The body has not begun, so the start can be voided; once it has, only an outcome or a doubt ends it.
-    if act.is_cancelled:
-        await _withdraw(act, number)
+    if action.is_cancelled:
+        await _withdraw(action, number)
     try:
-        _refuse_lossy(act)  # again: a restarted server, lossy now, may have taken the intent
+        _refuse_lossy(action)  # again: a restarted server, lossy now, may have taken the intent
     except UsageError as error:
-        await act.record(Kind.VOIDED, act.releases(), n=number, why=f"it was not begun: {error.what}"[:500])
+        await action.record(
+            Kind.VOIDED, action.releases(), n=number, why=f"it was not begun: {error.what}"[:500]
+        )
         raise
-    await business_keys.learn_generation(act, verdict)
-    return await doubt.judge(act, await _run(act, number), number)
+    await business_keys.learn_generation(action, verdict)
+    return await doubt.judge(action, await _run(action, number), number)
 
 
-async def _withdraw(act: ProtectedCall, number: int) -> None:
+async def _withdraw(action: ProtectedCall, number: int) -> None:
     """Void a start whose body has not begun: the run's code has cancelled it."""
-    voided = act.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
-    await act.write(
-        [voided, resumable.withdrawn(act.position, act.fingerprint, act.step.kind)],
-        business_keys.extras(act.releases()),
+    voided = action.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
+    await action.write(
+        [voided, resumable.withdrawn(action.position, action.fingerprint, action.step.kind)],
+        business_keys.extras(action.releases(), action.settled(NotDone("it was cancelled before it began"))),
     )
     raise asyncio.CancelledError
 
 
-async def _pause(act: ProtectedCall) -> None:
-    due_ms = act.standing.due_ms
-    if due_ms and due_ms > act.execution.store.now_ms():
-        what = f"to try {act.step.name} again"
-        await act.patiently(lambda: wait_until(act.execution, due_ms, what), waits=True)
-    if act.execution.phase is not OPEN:
-        await turn_away(act.execution)
+async def _pause(action: ProtectedCall) -> None:
+    due_ms = action.standing.due_ms
+    if due_ms and due_ms > action.execution.store.now_ms():
+        what = f"to try {action.step.name} again"
+        await action.despite_cancellation(lambda: wait_until(action.execution, due_ms, what), waits=True)
+    if action.execution.phase is not OPEN:
+        await turn_away(action.execution)
 
 
-async def _run(act: ProtectedCall, number: int) -> asyncio.Task[Any]:
+async def _run(action: ProtectedCall, number: int) -> asyncio.Task[Any]:
     """Run the body until it ends or its time limit is over; the task is not done if it still runs."""
-    execution, position = act.execution, act.position
+    execution, position = action.execution, action.position
     if execution.clock.boot_ms() >= execution.lease.until_ms:
-        await act.patiently(execution.require_lease)
+        await action.despite_cancellation(execution.require_lease)
     # After the wait for the lease: the time limit counts from when the body may run.
-    frame = act.begin()
+    frame = action.begin()
     frame.attempt = number + 1
     context = copy_context()
     context.run(FRAME.set, frame)
     if execution.output is not None:
         execution.output.begin(position.id)
-    deadline = execution.loop.time() + act.effect.limit_ms / 1000
-    enter_body(act.branch, execution)
+    deadline = execution.loop.time() + action.effect.limit_ms / 1000
+    enter_body(action.branch, execution)
     # Not by the task factory: that would make a branch of it, which ends with the run's other tasks.
-    running = asyncio.Task(_contained(act), loop=execution.loop, context=context)
+    running = asyncio.Task(_contained(action), loop=execution.loop, context=context)
     try:
-        await act.patiently(
+        await action.despite_cancellation(
             lambda: asyncio.wait({running}, timeout=max(0.0, deadline - execution.loop.time()))
         )
         # A plain body runs in a thread, which nothing can stop: it is kept, and its outcome may still come.
-        if not running.done() and act.step.is_async:
+        if not running.done() and action.step.is_async:
             frame.is_cut = True
             running.cancel()
-            await act.patiently(lambda: asyncio.wait({running}, timeout=ABANDON_SECONDS))
+            await action.despite_cancellation(lambda: asyncio.wait({running}, timeout=ABANDON_SECONDS))
     except asyncio.CancelledError:
         running.cancel()  # the execution is sealed: the next worker finds the start in doubt
         raise
     finally:
         frame.is_over = True
-        leave_body(act.branch)
+        leave_body(action.branch)
     if execution.output is not None:
         execution.output.settle(position.id, stands=_gave_value(running))
     return running
@@ -290,20 +314,23 @@ def _gave_value(running: asyncio.Task[Any]) -> bool:
     return running.done() and not running.cancelled() and running.exception() is None
 
 
-async def _contained(act: ProtectedCall) -> Any:
-    execution = act.execution
+async def _contained(action: ProtectedCall) -> Any:
+    execution = action.execution
     try:
         if execution.clock.boot_ms() >= execution.lease.until_ms:  # the process may have been stopped since
             await execution.require_lease()
-        if act.frame is not None:
-            act.frame.admitted_ms = execution.clock.boot_ms()
-        return await (guarded(execution, act.body) if act.step.is_async else act.body())
+        if action.frame is not None:
+            action.frame.admitted_ms = execution.clock.boot_ms()
+        action.require_unchanged()
+        return await (guarded(execution, action.body) if action.step.is_async else action.body())
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         raise RuntimeError("the body ended in CancelledError, and no code cancelled it") from error
     except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
+        if isinstance(error, GeneratorExit) and FRAME.get() is not action.frame:
+            raise  # the coroutine is closed or garbage-collected, by code that is not its own
         raise RuntimeError(f"the body raised {error!r}") from error
 
 

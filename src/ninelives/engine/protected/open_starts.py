@@ -51,16 +51,16 @@ def unclaimed(execution: Execution) -> list[Start]:
 async def settle(execution: Execution, starts: list[Start]) -> None:
     """Have a person settle the unclaimed starts; called at the end of a run."""
     for start in starts:
-        act = _act(execution, start)
-        act.recall()
-        if act.branch is not None:
-            act.branch.act = act  # under way: an ending run waits for its outcome
-        ended = await business_keys.settle_start(act)
+        action = _protected_call(execution, start)
+        action.load_standing()
+        if action.branch is not None:
+            action.branch.protected_call = action  # under way: an ending run waits for its outcome
+        ended = await business_keys.settle_start(action)
         if ended is not None:
             with suppress(Exception):  # the failure is recorded; the run ends as its code decided
-                await act.conclude(ended)
-        if act.branch is not None:
-            act.branch.act = None
+                await action.conclude(ended)
+        if action.branch is not None:
+            action.branch.protected_call = None
 
 
 def left_behind(start: Start, run: str) -> Divergence:
@@ -73,15 +73,15 @@ def left_behind(start: Start, run: str) -> Divergence:
     )
 
 
-def _act(execution: Execution, start: Start) -> ProtectedCall:
+def _protected_call(execution: Execution, start: Start) -> ProtectedCall:
     """Rebuild the call that made the start, as far as it is known."""
     step = _step(parse_step_id(start.step).name)
-    act = ProtectedCall(execution, step, step.effect, (), {}, _never)  # type: ignore[arg-type]  # it is not resumable
-    act.is_wanted = False
-    act.natural.adopt(start.step)
-    act.fingerprint = Fingerprint(bytes.fromhex(start.body.f), _shown(start), dict(start.body.a))
-    act.use_key(start.key or None)
-    return act
+    action = ProtectedCall(execution, step, step.effect, (), {}, _never)  # type: ignore[arg-type]  # it is not resumable
+    action.is_wanted = False
+    action.own_position.adopt(start.step)
+    action.fingerprint = Fingerprint(bytes.fromhex(start.body.f), _shown(start), dict(start.body.a))
+    action.use_key(start.key or None)
+    return action
 
 
 def _shown(start: Start) -> bytes:

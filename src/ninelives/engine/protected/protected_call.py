@@ -12,28 +12,39 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from ninelives.core.errors import NotDone
+from ninelives.core.governance.accounts import AccountOp, Requirement, Settle
+from ninelives.core.governance.judged import Judged
+from ninelives.core.governance.taint import NO_CHANGE
 from ninelives.core.ids import generation_key
-from ninelives.core.journal.replay import Attempt, write_body
+from ninelives.core.journal.replay import Attempt, StepBody, write_body
 from ninelives.core.journal.settlement import Standing, advance, read_body_of_start, standing, write_start
 from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.counter import KEYED, ONCE
 from ninelives.core.model.inbox import NewItem
 from ninelives.core.model.key import DoubtKey, KeyOp, PassKey, ReleaseKey, SettleKey
-from ninelives.core.model.run import INLINE_BYTES, Kind
+from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.values import blobs
 from ninelives.core.values.exceptions import encode_error, same_error
+from ninelives.engine.commit.sealing import cipher_of, inline_bytes
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
+from ninelives.engine.governor import Permit
 from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import Phase
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
+from ninelives.engine.step import gate, judging, reservations
 from ninelives.engine.step.envelope import reader
+from ninelives.engine.step.gate import GatedCall
+from ninelives.engine.step.reservations import OpenReservations
 
 T = TypeVar("T")
-Body = Callable[[], Awaitable[Any]]
+Function = Callable[..., Awaitable[Any]]
 
 
 class KeyedPosition(StepPosition):
@@ -41,10 +52,10 @@ class KeyedPosition(StepPosition):
 
     __slots__ = ("business", "generation")
 
-    def __init__(self, act_key: str, position: StepPosition) -> None:
+    def __init__(self, business_key: str, position: StepPosition) -> None:
         self.execution, self.branch, self.name = position.execution, position.branch, position.name
         self.number, self.id = position.number, position.id
-        self.business, self.generation = act_key, 0
+        self.business, self.generation = business_key, 0
 
     def key(self) -> str:
         """Return the business key, with its generation if it was released before."""
@@ -52,13 +63,17 @@ class KeyedPosition(StepPosition):
 
 
 class Ended(Struct, frozen=True):
-    """The outcome of an action, its value or its error, and what the same commit records."""
+    """The outcome of an action, its value or its error, and what the same commit records.
+
+    `taint` is where the data of a value came from that a fork takes from its parent run.
+    """
 
     data: bytes = b""
     error: BaseException | None = None
     before: tuple[Draft, ...] = ()
     keys: tuple[KeyOp, ...] = ()
     closes: tuple[str, ...] = ()
+    taint: tuple[str, ...] = ()
 
 
 class ProtectedCall:
@@ -74,21 +89,30 @@ class ProtectedCall:
         effect: Protection,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        body: Body,
+        function: Function,
     ) -> None:
         self.execution, self.step, self.effect = execution, step, effect
-        self.args, self.kwargs, self.body = args, kwargs, body
-        self.fingerprint = step.fingerprint(args, kwargs)
+        self.args, self.kwargs, self._function = args, kwargs, function
+        self.fingerprint = self.key_fingerprint = step.fingerprint(args, kwargs)
         self.key = effect.key(args, kwargs) if effect.key is not None else None
-        self.given = step.given(args, kwargs) if step.given is not None else None
-        self.natural = StepPosition(execution, BRANCH.get(), step.name, self.given)
-        self.position = self.natural
+        self.explicit_id = step.explicit_id(args, kwargs) if step.explicit_id is not None else None
+        self.own_position = StepPosition(execution, BRANCH.get(), step.name, self.explicit_id)
+        self.position = self.own_position
         self.use_key(self.key)
         self.standing = Standing()
-        self.late: asyncio.Task[Any] | None = None
+        self.late_body: asyncio.Task[Any] | None = None
         self.frame: WatchedFrame | None = None
         self.is_cancelled = self.is_starting = self.is_waiting = False
+        self.permit: Permit | None = None
+        self.begun: Permit | None = None
+        self._rewriting: Judged | None = None
+        self._admitted: bytes | None = None
+        self.refusals = 0
         self.branch = current_branch(execution.loop)
+
+    def body(self) -> Awaitable[Any]:
+        """Call the body with the arguments that it is to get."""
+        return self._function(*self.args, **self.kwargs)
 
     @property
     def is_under_way(self) -> bool:
@@ -98,26 +122,26 @@ class ProtectedCall:
     def use_key(self, key: str | None) -> None:
         """Use a business key or, with None, the key of the position."""
         self.key = key
-        self.position = self.natural if key is None else KeyedPosition(key, self.natural)
+        self.position = self.own_position if key is None else KeyedPosition(key, self.own_position)
 
-    def recall(self) -> None:
+    def load_standing(self) -> None:
         """Read the standing of the action from the records of earlier executions."""
         records = self.execution.replay.starts(self.position.id)
         if records:
             self.standing = standing(records)
 
-    def keep(self, late: asyncio.Task[Any]) -> None:
+    def keep_body(self, late: asyncio.Task[Any]) -> None:
         """Keep a body that still runs after its time limit; until it ends, the run stays in memory."""
-        self.late = late
+        self.late_body = late
         late.add_done_callback(lambda _: self.execution.wake_waits())
         enter_body(self.branch, self.execution)
 
-    def drop(self) -> None:
+    def drop_body(self) -> None:
         """Release a body that was kept."""
-        self.late = None
+        self.late_body = None
         leave_body(self.branch)
 
-    async def patiently(self, make: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
+    async def despite_cancellation(self, make: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
         """Retry an await that the run's code cancels; `conclude` raises the cancellation after the outcome.
 
         With `waits=True` the await only waits for news: it gives up if the run itself is being cancelled.
@@ -145,7 +169,7 @@ class ProtectedCall:
                 await self.execution.forever()
             return written
         # Shielded: `durable` cancels what it awaits, and each new try must wait for the same commit.
-        return await self.patiently(lambda: self.execution.durable(asyncio.shield(written)))
+        return await self.despite_cancellation(lambda: self.execution.durable(asyncio.shield(written)))
 
     def draft(self, kind: Kind, **known: Any) -> Draft:
         """Return a record of a start."""
@@ -157,6 +181,7 @@ class ProtectedCall:
         began_ms = self.execution.clock.boot_ms()
         self.frame = frame = WatchedFrame(self.position, self.fingerprint, self.step.kind, began_ms)
         frame.at = self.execution.loop.time()
+        frame.taint = self.step.taint
         return frame
 
     def _facts(self, error: BaseException | None = None) -> Facts:
@@ -171,14 +196,19 @@ class ProtectedCall:
         keys: tuple[KeyOp, ...] = (),
         opens: tuple[NewItem, ...] = (),
         before: tuple[Draft, ...] = (),
+        requires: tuple[Requirement, ...] = (),
+        accounts: tuple[AccountOp, ...] = (),
         **known: Any,
     ) -> Verdict:
         """Write a record about a start, and advance the action's standing once it is committed."""
         draft = self.draft(kind, **known)
         # Before the verdict: the intent may be durable already, and an ending run must wait for this action.
         self.is_starting = kind is Kind.INTENT
+        if kind is Kind.VOIDED:
+            accounts = (*accounts, *self.settled(NotDone("it was voided")))
+        extras = Extras(keys=keys, opens=opens, is_effect=True, requires=requires, accounts=accounts)
         try:
-            verdict = await self.write([*before, draft], Extras(keys=keys, opens=opens, is_effect=True))
+            verdict = await self.write([*before, draft], extras)
         finally:
             self.is_starting = False
         if verdict.outcome is Outcome.COMMITTED:
@@ -188,7 +218,7 @@ class ProtectedCall:
     async def conclude(self, ended: Ended) -> Any:
         """Record the outcome of the action; return or raise it when its delivery is due."""
         drafts, extras, error = self._outcome(ended)
-        self.drop()
+        self.drop_body()
         try:
             # The slot is reserved and the record written without an await between them: both have one order.
             await self.execution.delivery.settle(self._written(drafts, extras))
@@ -197,6 +227,7 @@ class ProtectedCall:
             self.execution.note(Kind.WITHDRAWN, self.position.id, write_body(self.fingerprint), self._facts())
             raise
         self.execution.counts.executed += 1
+        self.execution.done[KEYED if self.key is not None else ONCE] += 1
         if error is not None:
             raise error
         return reader(self.step)(ended.data)
@@ -205,29 +236,121 @@ class ProtectedCall:
         # CRASH: the outcome is known and not durable: the next worker finds the start and settles it.
         verdict = await self.write(drafts, extras)
         if verdict.outcome is Outcome.STALE:  # its item was answered just now: the outcome counts
-            verdict = await self.write(drafts, Extras(keys=extras.keys))
+            verdict = await self.write(drafts, Extras(keys=extras.keys, accounts=extras.accounts))
         if self.is_cancelled:
             raise asyncio.CancelledError  # the run's code cancelled it earlier
         return verdict
 
     def _outcome(self, ended: Ended) -> tuple[list[Draft], Extras, BaseException | None]:
+        accounts, said = self.settled(ended.error or ended.data), None
+        if self.permit is not None and self.permit.judged is not None:
+            # It did not begin: another run has done it. This is its first record, and nothing was reserved.
+            said = replace(self.permit.judged, held={})
+        taint = self.frame.taint if self.frame is not None else self.step.taint
+        if ended.taint:
+            taint = (taint or NO_CHANGE).with_labels(ended.taint)
+        if taint is not None:
+            self.execution.replay.taint.apply(taint)
+        given: dict[str, Any] = {"attempts": self._failures, "judged": said, "taint": taint}
         if ended.error is not None:
             error = same_error(ended.error, self.step.raises)
             encoded = encode_error(error, raises=self.step.raises)
-            body = write_body(self.fingerprint, error=encoded, attempts=self._failures)
+            body = write_body(self.fingerprint, error=encoded, **given)
             failure: Draft = (Kind.FAILURE, self.position.id, body, (), self._facts(error))
-            return [*ended.before, failure], Extras(keys=ended.keys, closes=ended.closes), error
-        body = write_body(self.fingerprint, value=ended.data, attempts=self._failures)
-        large = len(ended.data) > INLINE_BYTES
+            extras = Extras(keys=ended.keys, closes=ended.closes, accounts=accounts)
+            return [*ended.before, failure], extras, error
+        body = write_body(self.fingerprint, value=ended.data, **given)
+        large = len(ended.data) > inline_bytes(self.execution.store)
         shares = any(isinstance(op, SettleKey) for op in ended.keys)
         # The key's row refers to the value alone, as a blob, which is stored with this record.
         spilled = [ended.data] if large and shares else []
         result: Draft = (Kind.RESULT, self.position.id, body, spilled, self._facts())
-        return [*ended.before, result], Extras(keys=ended.keys, closes=ended.closes), None
+        extras = Extras(keys=ended.keys, closes=ended.closes, accounts=accounts)
+        return [*ended.before, result], extras, None
 
     @property
     def _failures(self) -> tuple[Attempt, ...]:
         return self.frame.failures if self.frame is not None else ()
+
+    # What governs it ----------------------------------------------------------------------------
+
+    def gated(self) -> GatedCall:
+        """Return the call as the gate takes it. Once rewritten, its arguments stay: its key may be in use."""
+        return GatedCall(
+            execution=self.execution,
+            step=self.step,
+            fingerprint=self.fingerprint,
+            position=self.position,
+            args=self.args,
+            kwargs=self.kwargs,
+            key=self.position.key(),
+            keeps=self._rewriting,
+            is_settled=not self.effect.resumable,
+        )
+
+    def permitted(self, permit: Permit | None) -> None:
+        """Note that the call may begin, and with which arguments."""
+        self.permit = permit
+        said = permit.judged if permit is not None else None
+        if permit is not None and said is not None and said.args and self._rewriting is None:
+            self._rewrite(said, permit.args, permit.kwargs)
+        if permit is not None:
+            self.admitted()
+
+    def admitted(self) -> None:
+        """Note the arguments with which the call may begin. Call it when that has just been decided."""
+        self._admitted = None
+        if self.key_fingerprint.plain is None:  # else there is nothing in them that could be changed
+            self._admitted = self.step.fingerprint(self.args, self.kwargs).digest
+
+    def require_unchanged(self) -> None:
+        """Refuse to begin with other arguments than were judged. Raises NotDone."""
+        if (
+            self._admitted is not None
+            and self.step.fingerprint(self.args, self.kwargs).digest != self._admitted
+        ):
+            raise NotDone("the run's code changed an argument while the call waited to begin")
+
+    def resume(self, start: StepBody) -> None:
+        """Take the arguments with which an earlier execution started the call, if a policy rewrote them."""
+        said = start.j
+        if said is not None and said.args and self._rewriting is None:
+            changes = judging.decode(self.step, said.args)
+            self._rewrite(said, *judging.with_changes(self.step, self.args, self.kwargs, changes))
+
+    def _rewrite(self, said: Judged, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._rewriting, self.args, self.kwargs = said, args, kwargs
+        # Records keep the fingerprint of the call as the code makes it: so a replay finds them.
+        self.key_fingerprint = self.step.fingerprint(args, kwargs)
+        if self.key is not None and self.effect.key is not None:
+            self.use_key(self.effect.key(args, kwargs))
+
+    def judged(self) -> Judged | None:
+        """Return how the call was judged, for the record of its start."""
+        return self.permit.judged if self.permit is not None else None
+
+    def began(self) -> None:
+        """Note that the start is durable: another start must be judged again."""
+        self.begun, self.permit, self.refusals = self.permit, None, 0
+        if self.begun is not None:
+            self.execution.component(OpenReservations).set(self.position.id, self.begun.reserves)
+
+    def settled(self, outcome: bytes | BaseException | None) -> tuple[Settle, ...]:
+        """Report how the start ended; return how its commit settles what the start reserved.
+
+        `outcome` is as in `Governor.settles`.
+        """
+        begun, self.begun = self.begun, None
+        reserves = OpenReservations.take(self.execution, self.position.id)
+        if begun is not None:
+            error = outcome if isinstance(outcome, BaseException) else None
+            reservations.ended(self.execution, self.step, begun.call, error)
+            return reservations.settles(self.execution, self.step, begun.call, reserves, outcome, self.frame)
+        if not reserves:
+            return ()
+        return reservations.settles(
+            self.execution, self.step, gate.call_of(self.gated()), reserves, outcome, self.frame
+        )
 
     # Its business key ---------------------------------------------------------------------------
 
@@ -235,8 +358,9 @@ class ProtectedCall:
         """Return the key operation that stores the result under the key, for all runs."""
         if self.key is None:
             return ()
-        if len(data) > INLINE_BYTES:
-            return (SettleKey(self.key, b"", (blobs.digest(data),)),)
+        if len(data) > inline_bytes(self.execution.store):
+            cipher = cipher_of(self.execution.store)
+            return (SettleKey(self.key, b"", (blobs.digest(data if cipher is None else cipher.blob(data)),)),)
         return (SettleKey(self.key, data),)
 
     def releases(self) -> tuple[KeyOp, ...]:

@@ -33,7 +33,7 @@ class BranchTask(asyncio.Task[Any]):
     code: Coroutine[Any, Any, Any] | None = None
     thread: int | None = None
     """The thread that waits for this task, if plain `def` code made the call."""
-    act: StartedCall | None = None
+    protected_call: StartedCall | None = None
     """The protected action that this task calls, if any."""
     delivered_at = -1
     """The value of `Delivery.rests` when an outcome was last delivered to this branch."""
@@ -41,7 +41,7 @@ class BranchTask(asyncio.Task[Any]):
     @property
     def is_acting(self) -> bool:
         """Whether a non-resumable action has started on this task and has no outcome."""
-        return self.act is not None and self.act.is_under_way
+        return self.protected_call is not None and self.protected_call.is_under_way
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel; note the timer if agent code used one that replay cannot repeat. Bodies may use any."""

@@ -103,6 +103,6 @@ def _first(frame: FrameType | None, skipped: tuple[str, ...]) -> str | None:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def asks(step: Step) -> str:
+def call_site(step: Step) -> str:
     """Return the call site of a step as text: the line that calls it, else its declaration."""
     return caller() or f"{step.where} (the step; it is called as a task or in a thread)"

@@ -92,21 +92,21 @@ class Delivery:
         self._reads = 0
         self.delivered_seq = -1
 
-    async def recorded(self, found: Recorded, turn: asyncio.Future[None] | None = None) -> None:
-        """Wait until a recorded outcome is next; `turn` is its `claim`, if it was made before."""
+    async def recorded(self, found: Recorded, permit: asyncio.Future[None] | None = None) -> None:
+        """Wait until a recorded outcome is next; `permit` is its `claim`, if it was made before."""
         seq = found.seq
-        if turn is not None or not self._is_next_anyway(seq):
-            await (turn if turn is not None else self.claim(found))
+        if permit is not None or not self._is_next_anyway(seq):
+            await (permit if permit is not None else self.claim(found))
             self._note_delivered()
         self.delivered_seq = max(self.delivered_seq, seq)
         self._delivered_ms = found.at_ms
 
     def claim(self, found: Recorded) -> asyncio.Future[None]:
         """Return a future that is done once a recorded outcome is next."""
-        turn: asyncio.Future[None] = self._loop.create_future()
-        heapq.heappush(self.due, (found.seq, id(turn), turn))  # id: after a cancellation, seq may repeat
+        permit: asyncio.Future[None] = self._loop.create_future()
+        heapq.heappush(self.due, (found.seq, id(permit), permit))  # id: after a cancellation, seq may repeat
         self.check_soon()
-        return turn
+        return permit
 
     def _is_next_anyway(self, seq: int) -> bool:
         """Return whether a single branch claims the next outcome and the rest of the run is quiescent."""
@@ -184,35 +184,35 @@ class Delivery:
         """Wait until a body may start: no recorded outcome can be delivered any more."""
         await self._wait_fresh(None)
 
-    async def begin(self, asking: StepLookup) -> None:
+    async def begin(self, search: StepLookup) -> None:
         """Wait until a body that was started before may start again, by the rules for fresh bodies."""
-        await self._wait_fresh(asking)
+        await self._wait_fresh(search)
 
-    async def _wait_fresh(self, asking: StepLookup | None) -> None:
-        if asking is not None and self._replay.dropped:
-            asking.is_after_redo = self._execution.claims.is_redone(asking.position.branch)
-        turn: asyncio.Future[Claimed | None] = self._loop.create_future()
-        self._fresh.append((asking, turn))
+    async def _wait_fresh(self, search: StepLookup | None) -> None:
+        if search is not None and self._replay.dropped:
+            search.is_after_redo = self._execution.claims.is_redone(search.position.branch)
+        permit: asyncio.Future[Claimed | None] = self._loop.create_future()
+        self._fresh.append((search, permit))
         self.check_soon()
-        await turn
+        await permit
 
-    async def seek(self, asking: StepLookup) -> Claimed | None:
+    async def seek(self, search: StepLookup) -> Claimed | None:
         """Return the record that a call claims by name and arguments; None when its body may start.
 
         Decided once the run's code is quiescent.
         """
-        turn: asyncio.Future[Claimed | None] = self._loop.create_future()
+        permit: asyncio.Future[Claimed | None] = self._loop.create_future()
         if self._replay.dropped:
-            asking.is_after_redo = self._execution.claims.is_redone(asking.position.branch)
-        if self._execution.claims.earliest_match(asking.call) is None:
-            self._fresh.append((asking, turn))  # unclaimed records only shrink: it never gets a match
+            search.is_after_redo = self._execution.claims.is_redone(search.position.branch)
+        if self._execution.claims.earliest_match(search.call) is None:
+            self._fresh.append((search, permit))  # unclaimed records only shrink: it never gets a match
         else:
-            self._seeking.append((asking, turn))
+            self._seeking.append((search, permit))
         self.check_soon()
         try:
-            return await turn
+            return await permit
         except asyncio.CancelledError:
-            found = turn.result() if turn.done() and not turn.cancelled() else None
+            found = permit.result() if permit.done() and not permit.cancelled() else None
             if (
                 isinstance(found, Start) and found.is_protected
             ):  # claimed for this call at this very moment, and not used
@@ -224,7 +224,7 @@ class Delivery:
     @property
     def has_recorded(self) -> bool:
         """Whether a call waits for a recorded outcome."""
-        return bool(self.due) and any(not turn.done() for *_, turn in self.due)
+        return bool(self.due) and any(not permit.done() for *_, permit in self.due)
 
     def read_begins(self) -> None:
         """Hold back fresh effects: a decision or read without a record executes while records are unclaimed.
@@ -311,15 +311,15 @@ class Delivery:
             return False
         claims, best = self._execution.claims, None
         for one in tuple(self._seeking):
-            asking, turn = one
-            found = claims.earliest_match(asking.call) if not turn.done() else None
+            search, permit = one
+            found = claims.earliest_match(search.call) if not permit.done() else None
             if found is None:
                 self._seeking.remove(one)
-                if not turn.done():  # else the run's code has cancelled the call
+                if not permit.done():  # else the run's code has cancelled the call
                     self._fresh.append(one)
             elif best is None or found < best[0]:
                 best = found, one
-        next_seq = min((seq for seq, _, turn in self.due if not turn.done()), default=None)
+        next_seq = min((seq for seq, _, permit in self.due if not permit.done()), default=None)
         # The code that gets the earlier outcome first may claim this very record by its position.
         if best is None or (next_seq is not None and next_seq < best[0][0]):
             return False
@@ -337,16 +337,16 @@ class Delivery:
         is_held = missed is not None or bool(self._replay.registering)
         has_begun, held = False, deque[tuple[StepLookup, asyncio.Future[Claimed | None]]]()
         while self._fresh:
-            asking, turn = self._fresh.popleft()
-            if turn.done():  # the run's code has cancelled the call
+            search, permit = self._fresh.popleft()
+            if permit.done():  # the run's code has cancelled the call
                 continue
-            if is_held and asking is not None and asking.call.is_effect:
-                held.append((asking, turn))
+            if is_held and search is not None and search.call.is_effect:
+                held.append((search, permit))
                 continue
-            turn.set_result(None)
+            permit.set_result(None)
             has_begun = True
-            if asking is not None and self._replay.dropped:
-                self._execution.claims.redo(asking.call)
+            if search is not None and self._replay.dropped:
+                self._execution.claims.redo(search.call)
         self._fresh.extend(held)
         # What has just begun, or a read under way, may still lead
         # the code to the record: refuse only at a standstill.
@@ -358,17 +358,17 @@ class Delivery:
 
     def _passed_over(self) -> tuple[StepLookup | None, Claimed | None]:
         """Return the first fresh effect that waits and a recorded one that was passed over, if any was."""
-        for asking, turn in self._fresh:
-            if asking is None or not asking.call.is_effect or turn.done():
+        for search, permit in self._fresh:
+            if search is None or not search.call.is_effect or permit.done():
                 continue
             # A registration may stand for any of them (`agent.compensations`), not only for this call.
             is_own = bool(self._replay.dropped) and not self._replay.registering
-            missed = lookup.passed_over(self._execution, asking if is_own else None)
+            missed = lookup.passed_over(self._execution, search if is_own else None)
             if missed is not None or not is_own:
-                return asking, missed
+                return search, missed
         return None, None
 
-    def _hold(self, asking: StepLookup, missed: Claimed) -> bool:
+    def _hold(self, search: StepLookup, missed: Claimed) -> bool:
         """Stop the run before an effect, unless its code waits for a timer and may still claim the other."""
         # Its own timer may wake code that makes the call: wait as long as it took then, and a while longer.
         if self.has_foreign():
@@ -380,12 +380,12 @@ class Delivery:
             if now < self._refusal[1]:
                 self.check_later()
                 return True
-        lookup.refuse(asking, missed)
+        lookup.refuse(search, missed)
         return False
 
     def _is_early(self) -> bool:
         """Return whether code that waits for a timer may still claim an outcome recorded earlier."""
-        awaited = min((seq for seq, _, turn in self.due if not turn.done()), default=None)
+        awaited = min((seq for seq, _, permit in self.due if not permit.done()), default=None)
         earliest = self._replay.earliest()
         if earliest is None or (awaited is not None and awaited < earliest.seq) or not self.has_foreign():
             return False
@@ -410,9 +410,9 @@ class Delivery:
 
     def _next_of_recorded(self) -> bool:
         while self.due:
-            *_, turn = heapq.heappop(self.due)
-            if not turn.done():
-                turn.set_result(None)
+            *_, permit = heapq.heappop(self.due)
+            if not permit.done():
+                permit.set_result(None)
                 return True
         return False
 

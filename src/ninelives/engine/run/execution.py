@@ -25,6 +25,7 @@ from ninelives.core.errors import (
     StoreUnavailable,
     UsageError,
 )
+from ninelives.core.governance.taint import of_run
 from ninelives.core.journal.matching import RecordClaims
 from ninelives.core.journal.replay import Recorded, Replay
 from ninelives.core.journal.resources import Target
@@ -33,8 +34,9 @@ from ninelives.core.model.run import Journal, Kind, News, RunRow
 from ninelives.core.model.totals import NO_FACTS, Facts
 from ninelives.core.values.lists import Memory
 from ninelives.engine.commit.loop_commits import RunCommits
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras, Tail
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, Tail
 from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
+from ninelives.engine.governor import Governing, Governor
 from ninelives.engine.hooks import Hooks
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.run.branch_task import BranchTask
@@ -65,7 +67,7 @@ class Execution(Lifecycle):
     """A run that is being executed here."""
 
     task_type: type[BranchTask] = BranchTask
-    riders: tuple[Draft, ...] = ()
+    deferred: tuple[Draft, ...] = ()
     """Records that are written together with the next one."""
     _taken: frozenset[int] = frozenset()
     _claims: RecordClaims | None = None
@@ -84,17 +86,21 @@ class Execution(Lifecycle):
         lease: Lease | Endless = ENDLESS,
         *,
         gate: Gate | None = None,
+        governing: Governing | None = None,
     ) -> None:
         super().__init__(journal.run, loop)
         self.turn = journal.run.turn
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
         self.store, self.clock, self.is_pipelined = store, clock, is_pipelined
         self.intents, self.lease, self.hooks, self._gate = intents, lease, hooks, gate
+        self.governing = governing or Governing()
         self.replay = Replay(journal.records)
+        self._started_with = of_run(journal.run.labels)
         self.moved: list[tuple[str, str]] = []
         self.called_differently: list[str] = []
         self.patches: dict[str, bool] = {}
         self.counts = Counts()
+        self.done = lease.steps_of(journal.run.agent)
         self.limits = 0
         self.lists: Memory = {}
         self.output: OutputBuffer | None = OutputBuffer(self) if self.replay.emitted else None
@@ -102,16 +108,32 @@ class Execution(Lifecycle):
         self.root = Branch("")
         self._commits = commits
         self.delivery = Delivery(loop, self, self.replay)
-        self._parts: dict[Callable[[Execution], Any], Any] = {}
+        self._components: dict[Callable[[Execution], Any], Any] = {}
 
     # Tasks --------------------------------------------------------------------------------------
 
-    def part(self, kind: Callable[[Execution], T]) -> T:
+    def component(self, kind: Callable[[Execution], T]) -> T:
         """Return the instance of `kind` that belongs to this execution; create it on first use."""
-        found: T | None = self._parts.get(kind)
+        found: T | None = self._components.get(kind)
         if found is None:
-            found = self._parts[kind] = kind(self)
+            found = self._components[kind] = kind(self)
         return found
+
+    @property
+    def governor(self) -> Governor | None:
+        """What governs the run's calls; None while nothing does."""
+        return self.governing.governor
+
+    @property
+    def taint(self) -> frozenset[str]:
+        """Where the data came from that the run has read so far, and that it was started with."""
+        started_with, read = self._started_with, self.replay.taint.counts
+        return started_with.union(read) if read else started_with
+
+    @property
+    def last_error(self) -> str:
+        """The last error that the journal records, as text; empty if there is none."""
+        return self.tail.tally.last_error
 
     @property
     def has_one_branch(self) -> bool:
@@ -144,7 +166,7 @@ class Execution(Lifecycle):
         """Whether the run has records that a call may claim, or has claimed."""
         return bool(self.replay.ids) or self.replay.left > 0
 
-    def may_know(self, step: str) -> bool:
+    def may_have_record(self, step: str) -> bool:
         """Return whether a call may have a record, or an effect must wait for records that others claim."""
         replay = self.replay
         # The first execution of a run: there is nothing to find, and a step pays one test for that.
@@ -183,31 +205,33 @@ class Execution(Lifecycle):
 
     # The journal --------------------------------------------------------------------------------
 
-    def write(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> asyncio.Future[Verdict]:
+    def write(self, drafts: Sequence[Draft], extras: Extras = NO_EXTRAS) -> asyncio.Future[Verdict]:
         """Hand records to the committer; the future gets the verdict. Only on the event loop's thread."""
-        if extras is not NOTHING and extras.takes:
+        if extras is not NO_EXTRAS and extras.takes:
             # Now, not with the verdict: another branch must not
             # take the same signal while the commit is under way.
             self._signals = tuple(one for one in self._signals if one.number not in extras.takes)
             self._taken = self._taken.union(extras.takes)
-        riders = self.take_riders() if self.riders else ()
+        deferred = self.take_deferred() if self.deferred else ()
         try:
-            if riders and extras.may_be_refused:
-                self._commits.start(self.tail, riders)  # apart: they must stand even if the rest is refused
-            elif riders:
+            if deferred and extras.may_be_refused:
+                self._commits.start(self.tail, deferred)  # apart: they must stand even if the rest is refused
+            elif deferred:
                 # In the same commit and before the rest: a replay
-                # must find the riders before what came after them.
-                drafts = (*riders, *drafts)
+                # must find the deferred records before what came after them.
+                drafts = (*deferred, *drafts)
             return self._commits.start(self.tail, drafts, extras)
         except NineLivesError as error:
             return self._refused(error)
 
-    def append(self, draft: Draft, *, is_single: bool) -> Awaitable[Verdict] | None:
+    def append(
+        self, draft: Draft, extras: Extras = NO_EXTRAS, *, is_single: bool
+    ) -> Awaitable[Verdict] | None:
         """Hand one record to the committer, as `write` does; return None if it is already durable."""
-        if self.riders:
-            return self.write([draft])
+        if self.deferred:
+            return self.write([draft], extras)
         try:
-            return self._commits.append(self.tail, draft, is_single=is_single)
+            return self._commits.append(self.tail, draft, extras, is_single=is_single)
         except NineLivesError as error:
             return self._refused(error)
 
@@ -216,13 +240,13 @@ class Execution(Lifecycle):
 
         A single branch on an idle loop commits on this thread, which saves two thread switches.
         """
-        if self.riders or extras.takes or not self.has_one_branch:
+        if self.deferred or extras.takes or not self.has_one_branch:
             return self.write(drafts, extras)
         return self._commit_here(drafts, extras)
 
     async def finish(self, draft: Draft, extras: Extras) -> None:
         """Hand the run's last record to the committer; return when it has its verdict."""
-        # Riders are left out: they matter only to later records and effects, and there are none.
+        # Deferred records are left out: they matter only to later records and effects, and there are none.
         written = self._commit_here((draft,), extras)
         if not isinstance(written, Verdict):
             await written
@@ -246,15 +270,15 @@ class Execution(Lifecycle):
         if self.sealed is None:
             self.on_loop(lambda: self.write([(kind, step, body, (), facts)]))
 
-    def ride(self, draft: Draft) -> None:
+    def defer(self, draft: Draft) -> None:
         """Queue a record that matters only to later records and effects: it is written with the next one."""
         if self.sealed is None:
-            self.riders = (*self.riders, draft)
+            self.deferred = (*self.deferred, draft)
 
-    def take_riders(self) -> tuple[Draft, ...]:
+    def take_deferred(self) -> tuple[Draft, ...]:
         """Remove and return the queued records, to be written with the current one."""
-        riders, self.riders = self.riders, ()
-        return riders
+        deferred, self.deferred = self.deferred, ()
+        return deferred
 
     async def durable(self, written: Awaitable[Verdict]) -> Verdict:
         """Wait until something written is durable. Never returns once the execution is sealed.
@@ -273,17 +297,17 @@ class Execution(Lifecycle):
     @property
     def is_clear(self) -> bool:
         """Whether `barrier` would not wait: nothing is queued or under way, and no gate is set."""
-        return self._gate is None and not self.riders and self.tail.sent == self.tail.answered
+        return self._gate is None and not self.deferred and self.tail.sent == self.tail.answered
 
     async def barrier(self, *, is_read: bool = False) -> None:
         """Wait until everything written so far is durable, since the outside world may see what comes next.
 
-        `is_read`: a read or decision comes next, which is no effect; queued riders may stay queued.
+        `is_read`: a read or decision comes next, which is no effect; deferred records may stay queued.
         """
         if self._gate is not None:
             await self._gate(self)
         # An effect must not begin before a limit that was left is on record: replay could find it reached.
-        if self.riders and not is_read:
+        if self.deferred and not is_read:
             self.write(())
         answered = self._commits.all_answered(self.tail)
         if answered is not None:
@@ -314,8 +338,9 @@ class Execution(Lifecycle):
         self.seal(error if error is not None else UsageError("a record was refused", run=self.run.id))
 
     def _committed(self, records: Sequence[Sequence[Any]], extras: Extras) -> None:
-        if self.hooks is not None:
-            self.hooks.committed(self, records, extras)
+        hooks = self.hooks
+        if hooks is not None and (extras is not NO_EXTRAS or hooks.wants_records):
+            hooks.committed(self, records, extras)
 
     def take_row(self, row: RunRow) -> None:
         """Continue from the run's row as the store has it: it refused a commit and wrote nothing of it."""

@@ -19,14 +19,13 @@ from functools import partial
 
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import ID_MARK
-from ninelives.core.journal.matching import Claimed, RecordClaims, Start
-from ninelives.core.journal.replay import differences
+from ninelives.core.journal.matching import Claimed, RecordClaims, Start, differences
 from ninelives.core.step_ids import step_text
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import lookup
-from ninelives.engine.run.current import asks, execution_of
+from ninelives.engine.run.current import call_site, execution_of
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.run.lookup import Care, StepLookup
+from ninelives.engine.run.lookup import ProtectionLevel, StepLookup
 from ninelives.engine.spec.registry import Step
 
 LOGGER = logging.getLogger("ninelives")
@@ -53,39 +52,39 @@ def has_gone_on(execution: Execution) -> bool:
     return lookup.passed_undo(execution) is not None
 
 
-async def find(asking: StepLookup) -> Claimed | None:
+async def find(search: StepLookup) -> Claimed | None:
     """Return the record of a call; None when its body may start now, under the position's id.
 
     The position takes over the id of the record found. Never returns when a divergence stops the run.
     """
-    execution, position = execution_of(asking), asking.position
+    execution, position = execution_of(search), search.position
     claims = execution.claims
     # Without waiting for rest: in unchanged code no other call owns the record at this position.
-    found = claims.by_position(asking.call)
-    if found is None and (is_unsettled(execution) or claims.earliest_match(asking.call) is not None):
-        asking.keep_where()
+    found = claims.by_position(search.call)
+    if found is None and (is_unsettled(execution) or claims.earliest_match(search.call) is not None):
+        search.keep_where()
         try:
-            found = await execution.delivery.seek(asking)
+            found = await execution.delivery.seek(search)
         except asyncio.CancelledError:
             # A race's loser whose call has moved must not count as an effect that was passed over.
-            claims.take_cancelled(asking.call)
+            claims.take_cancelled(search.call)
             unshared(position, claims)  # its withdrawal is recorded under an id without other records
             raise
         if found is not None:
             execution.moved.append((found.step, position.id))
     if found is None:
-        await _refuse_change(asking, claims)
+        await _refuse_change(search, claims)
         unshared(position, claims)
         return None
     position.adopt(found.step)
-    if isinstance(found, Start) and found.is_open and Care.of_start(found) > asking.care:
+    if isinstance(found, Start) and found.is_open and ProtectionLevel.of_start(found) > search.level:
         # Declared as it is now, nothing would settle the doubt: the body would simply run again.
-        execution.seal(lookup.weaker(asking, found))
+        execution.seal(lookup.weaker(search, found))
         await execution.forever()
     # To begin a start again is an effect like any other: first every recorded effect must be claimed.
     if isinstance(found, Start) and is_unsettled(execution):
-        asking.keep_where()
-        await asking.begin(partial(execution.delivery.begin, asking))
+        search.keep_where()
+        await search.begin(partial(execution.delivery.begin, search))
     return found
 
 
@@ -95,27 +94,27 @@ def unshared(position: StepPosition, claims: RecordClaims) -> None:
         position.move_aside(claims.ids)
 
 
-async def _refuse_change(asking: StepLookup, claims: RecordClaims) -> None:
+async def _refuse_change(search: StepLookup, claims: RecordClaims) -> None:
     """Handle a decision or read whose arguments differ from those recorded at its position.
 
     In changed code it executes again, with a warning. In unchanged code it is a divergence: the code is not
     deterministic.
     """
-    execution = execution_of(asking)
-    found = next((at for position in asking.call.positions if (at := claims.at(position)) is not None), None)
+    execution = execution_of(search)
+    found = next((at for position in search.call.positions if (at := claims.at(position)) is not None), None)
     # An effect is not handled here: its old record stays unclaimed, and `Delivery` holds the effect for that.
-    if found is None or asking.fingerprint is None or asking.call.is_effect:
+    if found is None or search.fingerprint is None or search.call.is_effect:
         return
     if await is_same_code(execution):
-        execution.seal(lookup.changed(asking, found))
+        execution.seal(lookup.changed(search, found))
         await execution.forever()
     execution.called_differently.append(found.step)
     LOGGER.warning(
-        "run %r: %s is asked again, since the code at %s asks with other arguments than were recorded: %s",
+        "run %r: %s is executed again, since the code at %s calls it with other arguments than recorded: %s",
         execution.run.id,
         step_text(found.step),
-        asking.where(),
-        "; ".join(differences(found.body.a, asking.fingerprint.preview())),
+        search.where(),
+        "; ".join(differences(found.body.a, search.fingerprint.preview())),
     )
 
 
@@ -135,7 +134,7 @@ async def is_same_code(execution: Execution) -> bool:
 # Ids from outside ------------------------------------------------------------------------------------
 
 
-class GivenIds(set[str]):
+class ExplicitIds(set[str]):
     """The positions of the calls of one turn that have an `id=`."""
 
     def __init__(self, _: Execution) -> None:
@@ -144,13 +143,13 @@ class GivenIds(set[str]):
 
 def take_id(execution: Execution, position: StepPosition, step: Step) -> None:
     """Note the `id=` of a call. Raises UsageError when another call of this turn has the same."""
-    given = execution.part(GivenIds)
-    if position.id in given:
+    taken = execution.component(ExplicitIds)
+    if position.id in taken:
         raise UsageError(
             f"two calls of {position.name} have one id, {position.branch.removeprefix(ID_MARK)!r}: "
-            f"the second is at {asks(step)}",
+            f"the second is at {call_site(step)}",
             run=execution.run.id,
             step=position.id,
             remedy="Give id= what is different for each call, such as the id of the tool call",
         )
-    given.add(position.id)
+    taken.add(position.id)

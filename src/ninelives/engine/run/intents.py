@@ -44,9 +44,8 @@ class Intents:
             if not frame.is_over:
                 position = frame.position
                 # Not awaited: these bodies may be repeated, so the intent only informs and holds up nothing.
-                position.execution.note(
-                    Kind.INTENT, position.id, write_body(frame.fingerprint), Facts(frame.kind)
-                )
+                body = write_body(frame.fingerprint, judged=frame.judged)
+                position.execution.note(Kind.INTENT, position.id, body, Facts(frame.kind))
         self._is_set = bool(started)
         if started:
             delay = started[0].at + INTENT_SECONDS - now

@@ -91,7 +91,7 @@ class Lifecycle:
         return any(isinstance(task, BranchTask) and task.body_of is not None for task in self._tasks)
 
     @property
-    def has_acts(self) -> bool:
+    def has_started_actions(self) -> bool:
         """Whether a non-resumable action has started and has no outcome."""
         return any(isinstance(task, BranchTask) and task.is_acting for task in self._tasks)
 
@@ -131,7 +131,7 @@ class Lifecycle:
 
     def _give_out(self, why: RunCancelled | TimedOut) -> None:
         # To seal now would turn an action that is about to end into a doubt.
-        if self.has_acts and self.has_bodies:
+        if self.has_started_actions and self.has_bodies:
             self._set_alarm(STOP_SECONDS, lambda: self._give_out(why))
         else:
             self.seal(why)

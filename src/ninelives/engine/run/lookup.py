@@ -11,12 +11,10 @@ from enum import IntEnum
 
 from ninelives.core.errors import BadName, Divergence
 from ninelives.core.ids import ID_MARK, parse_step_id
-from ninelives.core.journal.matching import Claimed, Start, StepCall
+from ninelives.core.journal.matching import Claimed, Start, StepCall, changed_arguments, changed_start
 from ninelives.core.journal.replay import (
     CARRIED,
     Undo,
-    changed_arguments,
-    changed_start,
     read_undo,
     step_name,
 )
@@ -33,7 +31,7 @@ _FREE_BUILTINS = frozenset(
     }
 )
 """The names of our own steps, except children: no effects. A name that is missing would count as one."""
-_CHILD = "spawn:"
+CHILD = "spawn:"
 _FREE_PREFIXES = ("receive:", "result:", "cancel:", "patched:")
 _SAYS: dict[StepKind | None, bool] = {StepKind.DECISION: False, StepKind.READ: False, StepKind.ACTION: True}
 """Whether a recorded step kind is an effect. For a kind not listed, or none, the declaration decides."""
@@ -42,7 +40,7 @@ _SAYS: dict[StepKind | None, bool] = {StepKind.DECISION: False, StepKind.READ: F
 Begin = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
-class Care(IntEnum):
+class ProtectionLevel(IntEnum):
     """How strongly a start is protected against being repeated."""
 
     NONE = 0
@@ -50,18 +48,18 @@ class Care(IntEnum):
     NON_RESUMABLE = 2
 
     @staticmethod
-    def of_step(step: Step) -> Care:
+    def of_step(step: Step) -> ProtectionLevel:
         """Return the protection that a step declares."""
         if step.effect is None:
-            return Care.NONE
-        return Care.KEYED if step.effect.resumable else Care.NON_RESUMABLE
+            return ProtectionLevel.NONE
+        return ProtectionLevel.KEYED if step.effect.resumable else ProtectionLevel.NON_RESUMABLE
 
     @staticmethod
-    def of_start(start: Start) -> Care:
+    def of_start(start: Start) -> ProtectionLevel:
         """Return the protection that a start was made with."""
         if start.is_protected:
-            return Care.NON_RESUMABLE
-        return Care.KEYED if start.key else Care.NONE
+            return ProtectionLevel.NON_RESUMABLE
+        return ProtectionLevel.KEYED if start.key else ProtectionLevel.NONE
 
 
 async def _begin(wait: Callable[[], Awaitable[None]]) -> None:
@@ -76,7 +74,7 @@ class StepLookup:
     continue.
     """
 
-    __slots__ = ("begin", "call", "care", "execution", "fingerprint", "is_after_redo", "position", "where")
+    __slots__ = ("begin", "call", "execution", "fingerprint", "is_after_redo", "level", "position", "where")
 
     def __init__(
         self,
@@ -87,20 +85,20 @@ class StepLookup:
         where: Callable[[], str],
         aliases: tuple[str, ...] = (),
         is_effect: bool = False,
-        given: str | None = None,
+        explicit_id: str | None = None,
         child: str | None = None,
         shown: dict[str, str] | None = None,
-        care: Care = Care.NONE,
+        level: ProtectionLevel = ProtectionLevel.NONE,
         begin: Begin | None = None,
     ) -> None:
         self.execution, self.position, self.fingerprint, self.where = execution, position, fingerprint, where
-        self.care, self.begin = care, begin or _begin
+        self.level, self.begin = level, begin or _begin
         self.is_after_redo = False
         self.call = StepCall(
             positions=(position.id, *(position.id_under(alias) for alias in aliases)),
             names=(position.name, *aliases),
             f=fingerprint.digest.hex() if fingerprint is not None else "",
-            given=given,
+            explicit_id=explicit_id,
             child=child,
             is_effect=is_effect,
             shown=shown or {},
@@ -129,7 +127,7 @@ def is_effect_name(name: str) -> bool:
 
 def is_unknown(name: str) -> bool:
     """Return whether the code no longer declares a step of this recorded name: deleted or renamed."""
-    built_in = name in _FREE_BUILTINS or name.startswith((*_FREE_PREFIXES, _CHILD))
+    built_in = name in _FREE_BUILTINS or name.startswith((*_FREE_PREFIXES, CHILD))
     return not built_in and not _declared(name)
 
 
@@ -153,10 +151,10 @@ def is_effect(found: Claimed) -> bool:
         return False
 
 
-def passed_over(execution: Running, asking: StepLookup | None = None) -> Claimed | None:
+def passed_over(execution: Running, search: StepLookup | None = None) -> Claimed | None:
     """Return the earliest recorded effect that no call has claimed and `forgets=` does not name.
 
-    With `asking`, one that keeps this call from being started: not every effect does in a retried run.
+    With `search`, one that keeps this call from being started: not every effect does in a retried run.
     """
     claims, forgets = execution.claims, forgotten(execution)
 
@@ -166,12 +164,12 @@ def passed_over(execution: Running, asking: StepLookup | None = None) -> Claimed
         known = claims.effects.get(what)
         if known is None:
             known = claims.effects[what] = is_effect(found)
-        return known and name not in forgets and not is_reaction(execution, found, asking)
+        return known and name not in forgets and not is_reaction(execution, found, search)
 
     return claims.passed_over(is_missed)
 
 
-def is_reaction(execution: Running, found: Claimed, asking: StepLookup | None = None) -> bool:
+def is_reaction(execution: Running, found: Claimed, search: StepLookup | None = None) -> bool:
     """Return whether an unclaimed record of a retried run is a reaction to a failure, and holds up no call.
 
     If the failed step, which is done again, does not fail again, the code never calls it. It must have begun
@@ -183,11 +181,11 @@ def is_reaction(execution: Running, found: Claimed, asking: StepLookup | None = 
     if not execution.replay.dropped or not execution.claims.may_react(found):
         return False
     name = step_name(found.step)
-    if is_unknown(name) or name.removeprefix(_CHILD) not in (AGENTS if name.startswith(_CHILD) else (name,)):
+    if is_unknown(name) or name.removeprefix(CHILD) not in (AGENTS if name.startswith(CHILD) else (name,)):
         return False
-    if asking is None:
+    if search is None:
         return execution.claims.is_redone()
-    return asking.is_after_redo or execution.claims.is_redo(asking.call)
+    return search.is_after_redo or execution.claims.is_redo(search.call)
 
 
 def passed_undo(execution: Running) -> tuple[str, Undo] | None:
@@ -209,60 +207,60 @@ def forgotten(execution: Running) -> tuple[str, ...]:
 # Refusals --------------------------------------------------------------------------------------------
 
 
-def refuse(asking: StepLookup, missed: Claimed) -> None:
+def refuse(search: StepLookup, missed: Claimed) -> None:
     """Stop the run before an effect starts, because a recorded effect was passed over."""
-    claims = asking.execution.claims
+    claims = search.execution.claims
     # The more precise message, if the call itself has a record with other arguments.
-    for position in asking.call.positions:
+    for position in search.call.positions:
         found = claims.at(position)
-        if found is not None and is_effect(found) and found.body.f != asking.call.f:
-            asking.execution.seal(changed(asking, found))
+        if found is not None and is_effect(found) and found.body.f != search.call.f:
+            search.execution.seal(changed(search, found))
             return
-    asking.execution.seal(not_claimed(asking, missed))
+    search.execution.seal(not_claimed(search, missed))
 
 
-def changed(asking: StepLookup, found: Claimed) -> Divergence:
+def changed(search: StepLookup, found: Claimed) -> Divergence:
     """Return the error for a call whose arguments differ from those recorded at its position."""
-    fingerprint: Fingerprint = asking.fingerprint or Fingerprint(b"", b"{}")
-    run, where = asking.execution.run.id, asking.where()
+    fingerprint: Fingerprint = search.fingerprint or Fingerprint(b"", b"{}")
+    run, where = search.execution.run.id, search.where()
     if isinstance(found, Start):
         return changed_start(found.body, fingerprint, run=run, step=found.step, where=where)
     return changed_arguments(found, fingerprint, run=run, where=where)
 
 
-def weaker(asking: StepLookup, found: Start) -> Divergence:
+def weaker(search: StepLookup, found: Start) -> Divergence:
     """Return the error for a start that the code would now repeat with weaker protection than it had."""
     was = "non-resumable" if found.is_protected else f"under the key {found.key!r}"
-    keep, where = "resumable=False" if found.is_protected else "its key=", asking.where()
+    keep, where = "resumable=False" if found.is_protected else "its key=", search.where()
     return Divergence(
         f"the code at {where} would start this step again; but it was started as {was}, "
         "and it is not known what came of that",
         where=where,
-        run=asking.execution.run.id,
+        run=search.execution.run.id,
         step=found.step,
         remedy=f"Nothing was executed. Put {keep} back until this run is over",
     )
 
 
-def not_claimed(asking: StepLookup, missed: Claimed) -> Divergence:
+def not_claimed(search: StepLookup, missed: Claimed) -> Divergence:
     """Return the error for an effect that would start although a recorded one was passed over."""
     branch, name, _ = parse_step_id(missed.step)
-    new, where = asking.position.name, asking.where()
+    new, where = search.position.name, search.where()
     if name != new:
         first = _if_renamed(name, new)
     else:
-        has_id = asking.call.given is not None or branch.startswith(ID_MARK)
+        has_id = search.call.explicit_id is not None or branch.startswith(ID_MARK)
         first = f"If {name} has another id= now, put the old one back; " if has_id else ""
     return Divergence(
         f"the code at {where} would start {new} now, but {not_called(missed)}",
         where=where,
-        run=asking.execution.run.id,
+        run=search.execution.run.id,
         step=missed.step,
         remedy=f"Nothing was executed. {first}"
         f'If the code gives {name} up on purpose, declare @nl.agent(forgets=["{name}"]); '
         f'if {new} was inserted before {name} or stands for it, write `if nl.patched("{new}"):` around it, '
         "with the old code under `else:`; "
-        "else put the code back",
+        "else restore the old code",
     )
 
 
@@ -304,19 +302,19 @@ def left_in_turn(missed: Claimed, run: str) -> Divergence:
 
 def not_called(missed: Claimed) -> str:
     """Say which recorded effect no call has claimed, and what that could lead to."""
-    given = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
+    arguments = ", ".join(f"{name}={value}" for name, value in missed.body.a.items())
     became = "was started, and it is not known what came of that" if isinstance(missed, Start) else "was done"
     return (
-        f"{step_text(missed.step)}({given}), which {became} (record {missed.seq}), was not asked for: "
-        "it could be done a second time"
+        f"{step_text(missed.step)}({arguments}), which {became} (record {missed.seq}), "
+        "was not called by this code: it could be done a second time"
     )
 
 
 def _if_renamed(old: str, new: str) -> str:
     """Return the remedy by which a renamed step, or a child's renamed agent, keeps its records."""
-    was_child, is_child = old.startswith(_CHILD), new.startswith(_CHILD)
+    was_child, is_child = old.startswith(CHILD), new.startswith(CHILD)
     if was_child and is_child:
-        old, new = old.removeprefix(_CHILD), new.removeprefix(_CHILD)
+        old, new = old.removeprefix(CHILD), new.removeprefix(CHILD)
         return f'If the agent {new} is {old} renamed, declare it with @nl.agent(name="{old}"); '
     if was_child or is_child:
         return ""  # a step cannot have been renamed to a child, nor a child to a step

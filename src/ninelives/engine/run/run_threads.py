@@ -263,7 +263,7 @@ def _held_up(run: str, frame: FrameType | None) -> UsageError:
 
 def watched(execution: Execution) -> RunThreads:
     """Return the threads of an execution; from now on delivery asks them whether they are at rest."""
-    threads = execution.delivery.outside = execution.part(RunThreads)
+    threads = execution.delivery.outside = execution.component(RunThreads)
     return threads
 
 

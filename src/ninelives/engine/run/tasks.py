@@ -1,4 +1,4 @@
-"""The tasks of a run: those of its agent code are its branches, and end with the run in this process.
+"""The tasks of a run: its agent code, the branches that this code starts, and how all of them end.
 
 At the end the run's tasks are cancelled and get one second. Code that swallows the cancellation and calls a
 step or a wait is cancelled again, a hundred times, and then waits without end. Tasks that have not ended
@@ -18,12 +18,34 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any
 
-from ninelives.engine.context import BRANCH, FRAME, WatchedFrame
+from ninelives.engine.commit.sealing import allow_secrets
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME, WatchedFrame
+from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import here
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN
 
 ABANDON_SECONDS = 1.0
+
+
+async def run_code(execution: Execution, code: Any) -> asyncio.Task[Any] | None:
+    """Run code inside the run until it ends; None when the execution was sealed first."""
+    context = copy_context()
+    context.run(EXECUTION.set, execution)
+    context.run(BRANCH.set, execution.root)
+    context.run(FRAME.set, None)
+    context.run(allow_secrets, execution.store)
+    task = BranchTask(contained(code), loop=execution.loop, context=context, name=f"run {execution.run.id}")
+    task.code = code
+    execution.adopt(task)
+    await execution.over(task)
+    if execution.sealed is None:
+        await clear(execution)
+    if execution.sealed is None:
+        return task
+    if task.done() and not task.cancelled():
+        task.exception()  # parked as it ended, and will be replayed: keeps asyncio from logging the error
+    return None
 
 
 async def clear(execution: Execution) -> None:
@@ -38,7 +60,7 @@ async def clear(execution: Execution) -> None:
     for task in left:
         task.cancel()
     _, stuck = await asyncio.wait(left, timeout=ABANDON_SECONDS)
-    if stuck and execution.sealed is None and execution.has_acts:
+    if stuck and execution.sealed is None and execution.has_started_actions:
         stuck = await _let_land(execution)
     for task in stuck:
         execution.abandon()
@@ -52,7 +74,7 @@ async def _let_land(execution: Execution) -> set[asyncio.Task[Any]]:
     """
     execution.land()
     execution.delivery.check_soon()  # it may park now
-    while execution.sealed is None and execution.has_acts:
+    while execution.sealed is None and execution.has_started_actions:
         left = {*execution.open_branches(), execution.when_sealed()}
         await asyncio.wait(left, timeout=ABANDON_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     return set(execution.open_branches()) if execution.sealed is None else set()

@@ -249,7 +249,7 @@ async def until_resumed(execution: Execution) -> None:
 
 
 async def _wait(execution: Execution, one: Wait, check: Check[T]) -> T:
-    waits = execution.part(Waits)
+    waits = execution.component(Waits)
     waits.enter(one)
     try:
         while True:
@@ -316,7 +316,7 @@ class Withdrawals:
         execution = self._execution
         if execution.sealed is not None or execution.has_ended or not self._all:
             return
-        if execution.stopped is not None or execution.has_bodies or execution.part(Waits).has_any:
+        if execution.stopped is not None or execution.has_bodies or execution.component(Waits).has_any:
             self._since = None  # when a body or a wait ends, we are called again
             return
         now = execution.loop.time()
@@ -331,7 +331,7 @@ class Withdrawals:
 
 async def await_cancellation(execution: Execution, found: Recorded) -> None:
     """Wait until the run's code cancels a step, as it did before. Never returns."""
-    await execution.part(Withdrawals).wait(found)
+    await execution.component(Withdrawals).wait(found)
 
 
 def _divergence(run: str, found: Recorded) -> Divergence:

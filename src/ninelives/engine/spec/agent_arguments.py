@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ninelives.core.errors import Corrupt, Divergence, NotSerializable, UsageError
+from ninelives.core.secret import KEPT
 from ninelives.core.values import lists
 from ninelives.engine.spec.registry import Agent
 from ninelives.store import Store
@@ -54,7 +55,8 @@ def encode(
             named[name] = _one(agent, name, value)
     made: dict[bytes, bytes] = {}
     divided = []
-    for name, value in named.items() if in_parts else ():
+    # Not where each value is encrypted as a whole: parts would show which of them are equal.
+    for name, value in named.items() if in_parts and not KEPT.get() else ():
         whole, found = lists.split(bytes(value))
         if found:
             named[name] = Raw(whole)

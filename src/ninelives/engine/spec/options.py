@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final, Literal, TypedDict
 
 from msgspec import Struct
 
 from ninelives.core.errors import UsageError
+from ninelives.core.governance.breaker import Breaker
+from ninelives.core.governance.costs import Cost
 from ninelives.core.journal.approval import Approval
 from ninelives.core.values.retry import Retry
 
@@ -20,7 +23,8 @@ class DecisionOptions(TypedDict, total=False):
     """The options of a decision, which actions have too."""
 
     name: str | None
-    retry: Retry
+    retry: Retry | None
+    breaker: Breaker | None
     timeout: float | None
     returns: Any
     ignore: Sequence[str]
@@ -28,6 +32,8 @@ class DecisionOptions(TypedDict, total=False):
     aliases: Sequence[str]
     id: str | Callable[..., str] | None
     upgrade: Callable[[Any], Any] | None
+    taint: str | Sequence[str] | None
+    cost: float | Decimal | Cost | Callable[..., float | Decimal | Cost] | None
 
 
 class TransactionalOptions(DecisionOptions, total=False):
@@ -54,7 +60,8 @@ class StepOptions(Struct, frozen=True, kw_only=True):
 
     is_decision: bool = False
     name: str | None = None
-    retry: Retry = Retry()
+    retry: Retry | None = None
+    breaker: Any = None
     timeout: Any = None
     returns: Any = None
     ignore: Sequence[str] = ()
@@ -62,6 +69,8 @@ class StepOptions(Struct, frozen=True, kw_only=True):
     aliases: Sequence[str] = ()
     id: Any = None
     upgrade: Callable[[Any], Any] | None = None
+    taint: Any = None
+    cost: Any = None
     reads_only: bool = False
     approval: Any = False
     key: Any = None

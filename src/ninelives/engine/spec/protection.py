@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import check_id, key_template
+from ninelives.core.secret import MASK
 from ninelives.core.values.fingerprint import Taker, taker
 from ninelives.engine.spec.callbacks import call_plain, refuse_async
 from ninelives.engine.spec.options import StepOptions
@@ -94,14 +95,26 @@ def key_maker(key: object, signature: inspect.Signature, option: str = "key") ->
             bound = signature.bind(*args, **kwargs)
             # A key must not change when a caller spells out a default.
             bound.apply_defaults()
-            return check_id(fill_template(bound.arguments), option)
+            return _without_secret(check_id(fill_template(bound.arguments), option), option)
 
         return fill
     if not callable(key):
         raise UsageError(f"{option}={key!r}", remedy='Give a template ("refund:{order_id}") or a function')
     refuse_async(f"{option}=", key)
     made = key
-    return lambda args, kwargs: check_id(call_plain(f"{option}=", made, *args, **kwargs), option)
+    return lambda args, kwargs: _without_secret(
+        check_id(call_plain(f"{option}=", made, *args, **kwargs), option), option
+    )
+
+
+def _without_secret(made: str, option: str) -> str:
+    """Refuse a key with a masked secret in it: all secrets would have the same key. Raises UsageError."""
+    if MASK in made:
+        raise UsageError(
+            f"{option}= gives {made!r}: a secret cannot be a part of it, nor can {MASK!r}",
+            remedy="Use what names the secret, such as the id of the account",
+        )
+    return made
 
 
 def _identity(signature: inspect.Signature, options: StepOptions, name: str) -> Taker | None:

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
 from ninelives.core.errors import DuplicateName, UnknownAgent, UsageError
+from ninelives.core.governance.breaker import Breaker
+from ninelives.core.governance.costs import Cost, cost_of
+from ninelives.core.governance.taint import TaintChange, check_labels
 from ninelives.core.ids import check_id
 from ninelives.core.journal.approval import Approval, declared
+from ninelives.core.model.counter import DECISIONS, READS, RESUMABLE
 from ninelives.core.model.run import StepKind
 from ninelives.core.values.codec import Codec, codec_for
 from ninelives.core.values.exceptions import check_raises
 from ninelives.core.values.fingerprint import Taker, check_ignore, taker
-from ninelives.core.values.retry import Retry
+from ninelives.core.values.retry import Retry, default_retry
 from ninelives.engine.spec import functions
 from ninelives.engine.spec.argument_changes import CHECKS, ChecksLeft
 from ninelives.engine.spec.callbacks import refuse_async
@@ -49,11 +53,20 @@ class Step(Struct, frozen=True, eq=False):
     approval: Approval | None
     checks: ChecksLeft
     kind: StepKind
+    slot: int
+    """Where a plain outcome of it is counted (`core.model.counter.StepCounts`)."""
     effect: Protection | None = None
     enclose: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     """Wraps the body of a transactional step; applied in `function`."""
-    given: KeyMaker | None = None
+    breaker: Breaker | None = None
+    explicit_id: KeyMaker | None = None
     """Makes a call's external id, if the step declares `id=`."""
+    taint: TaintChange | None = None
+    """Where the data that it reads comes from, if the step declares `taint=`."""
+    cost: Cost | Callable[..., Any] | None = None
+    """What a call may cost at most, or a function of its arguments."""
+    by_position: tuple[str, ...] | None = None
+    """The names of its parameters, if all of them may be given by position."""
 
     @property
     def is_transactional(self) -> bool:
@@ -117,6 +130,12 @@ def add_step(step: Step, call: Callable[..., Any]) -> None:
     if known is not None and functions.are_rivals(known.function, step.function):
         RIVALS[step.name] = rivalry(known, step)
     STEPS[step.name] = call
+
+
+def declared_breakers() -> dict[str, Breaker]:
+    """Return the breakers that steps declare, by the steps' names."""
+    steps = (find_step(name) for name in STEPS)
+    return {step.name: step.breaker for step in steps if step is not None and step.breaker is not None}
 
 
 def rivalry(known: Step, other: Step) -> DuplicateName:
@@ -246,7 +265,8 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         enclose=enclosing,
         is_decision=options.is_decision,
         reads_only=options.reads_only,
-        retry=options.retry,
+        retry=_retry_of(options, named),
+        breaker=_breaker_of(options, named),
         timeout_seconds=seconds,
         ignore=ignore,
         raises=check_raises(tuple(options.raises)),
@@ -256,15 +276,65 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         # Without parameters no argument can change, and no call pays for the check.
         checks=ChecksLeft(CHECKS if signature.parameters else 0),
         kind=_kind_of(options),
+        slot=_SLOTS[_kind_of(options)],
         effect=make_protection(signature, options, name=named, timeout=seconds),
-        given=key_maker(options.id, signature, "id"),
+        explicit_id=key_maker(options.id, signature, "id"),
+        taint=_taint_of(options, named),
+        cost=_cost_of(options.cost, named),
+        by_position=_by_position(signature),
     )
+
+
+def _by_position(signature: inspect.Signature) -> tuple[str, ...] | None:
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = signature.parameters.values()
+    return tuple(signature.parameters) if all(one.kind in plain for one in given) else None
+
+
+_SLOTS = {StepKind.DECISION: DECISIONS, StepKind.READ: READS, StepKind.ACTION: RESUMABLE}
 
 
 def _kind_of(options: StepOptions) -> StepKind:
     if options.is_decision:
         return StepKind.DECISION
     return StepKind.READ if options.reads_only else StepKind.ACTION
+
+
+def _taint_of(options: StepOptions, named: str) -> TaintChange | None:
+    labels = check_labels(options.taint, f"{named}: taint=")
+    return TaintChange(labels) if labels else None
+
+
+def _retry_of(options: StepOptions, named: str) -> Retry:
+    given = options.retry
+    if given is None:
+        return default_retry(changes_nothing=options.is_decision or options.reads_only)
+    if not isinstance(given, Retry):
+        raise UsageError(f"{named}: retry={given!r}", remedy="Give nl.Retry(...), or leave it out")
+    return given
+
+
+def _breaker_of(options: StepOptions, named: str) -> Breaker | None:
+    given = options.breaker
+    if given is not None and not isinstance(given, Breaker):
+        raise UsageError(
+            f"{named}: breaker={given!r}", remedy="Give nl.Breaker(failures=5, within='1m', open='30s')"
+        )
+    return given
+
+
+def _cost_of(cost: Any, named: str) -> Cost | Callable[..., Any] | None:
+    if cost is None:
+        return None
+    if callable(cost):
+        refuse_async(f"{named}: cost=", cost)
+        return cast("Callable[..., Any]", cost)
+    try:
+        found = cost_of(cost)
+        found.amounts()
+    except UsageError as error:
+        raise UsageError(f"{named}: {error.what}", remedy=error.remedy) from None
+    return found
 
 
 def _named(function: Callable[..., Any], name: str | None, what: str) -> str:

@@ -5,4 +5,6 @@
 - `retry_pause`: the pause before the next attempt; `other_loops`: steps awaited on another event loop
 - `approval`: a person approves an action before it starts; `question`: `nl.ask`; `inbox_request`: how both
   open an inbox item and wait for its answer
+- `gate`: what governs a run is asked before a call; `judging`: the question, and what the answer means for
+  its arguments; `reservations`: what calls reserve under limits, and how that is settled
 """

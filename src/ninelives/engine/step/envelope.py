@@ -17,6 +17,8 @@ from typing import Any, NoReturn, Protocol, Self, TypeVar
 from msgspec import UNSET, Struct
 
 from ninelives.core.errors import Divergence, UsageError
+from ninelives.core.governance.accounts import AccountOp
+from ninelives.core.governance.taint import TaintChange
 from ninelives.core.journal.matching import Claimed
 from ninelives.core.journal.replay import Recorded, signal_number, write_body
 from ninelives.core.model.commit import Outcome
@@ -25,7 +27,7 @@ from ninelives.core.model.totals import OUTCOMES, Facts
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec
 from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.engine.commit.ticket import NOTHING, Draft, Extras
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, charging
 from ninelives.engine.context import StepPosition
 from ninelives.engine.run import identity
 from ninelives.engine.run.branch_task import BranchTask, current_branch
@@ -47,7 +49,7 @@ class CancelHeld(Protocol):
 
     is_cancelled: bool
 
-    async def patiently(self, make: Callable[[], Awaitable[T]], /) -> T:
+    async def despite_cancellation(self, make: Callable[[], Awaitable[T]], /) -> T:
         """Await something, again after each cancellation by the run's code."""
 
 
@@ -67,7 +69,7 @@ async def deliver(
     is_withdrawn = found.kind is Kind.WITHDRAWN
     if held is not None:
         # A cancellation is held back until the outcome is due, as on the first execution.
-        await held.patiently(lambda: execution.delivery.recorded(found))
+        await held.despite_cancellation(lambda: execution.delivery.recorded(found))
     elif not is_withdrawn:
         await execution.delivery.recorded(found)
     # What cancelled it the first time cancels it again; a cancellation that is held back has come already.
@@ -178,6 +180,7 @@ class Builtin:
         self.shown = shown
         self._is_withdrawn = False
         self._fingerprint: Fingerprint | None = None
+        self.taint: TaintChange | None = None
         self._began = execution.loop.time()
         self._branch = current_branch(execution.loop)
 
@@ -216,13 +219,13 @@ class Builtin:
         """
         execution, self._fingerprint = self.execution, fingerprint
         found: Claimed | None = None
-        if execution.may_know(self.id):
+        if execution.may_have_record(self.id):
             found = await identity.find(
                 StepLookup(
                     execution,
                     self.position,
                     fingerprint,
-                    where=self._asks,
+                    where=self._call_site,
                     is_effect=is_effect,
                     child=child,
                     shown=self.shown,
@@ -242,14 +245,14 @@ class Builtin:
                 self.give_back(found)
             raise
 
-    def _asks(self) -> str:
+    def _call_site(self) -> str:
         return caller() or f"nl.{self.position.name}()"
 
     async def value(self, codec: Codec, data: bytes) -> Any:
         """Decode an outcome; a value that no longer fits is a divergence, which seals the execution."""
         return await decoded(self.execution, self.id, codec.recall, data)
 
-    async def settle(self, drafts: Sequence[Draft], extras: Extras = NOTHING) -> bool:
+    async def settle(self, drafts: Sequence[Draft], extras: Extras = NO_EXTRAS) -> bool:
         """Record an outcome and wait until it may be delivered.
 
         Returns False if nothing was recorded (STALE, HELD): the news was read again, and the caller must
@@ -266,17 +269,23 @@ class Builtin:
         await refresh(execution)
         return False
 
-    async def returns(self, data: bytes) -> None:
+    async def returns(self, data: bytes, accounts: tuple[AccountOp, ...] = ()) -> None:
         """Record a value as the outcome, and wait until it may be delivered."""
-        await self.settle([(Kind.RESULT, self.id, self._body(data))])
+        await self._ended((Kind.RESULT, self.id, self._body(data)), accounts)
 
-    async def raises(self, error: Exception) -> NoReturn:
+    async def raises(self, error: Exception, accounts: tuple[AccountOp, ...] = ()) -> NoReturn:
         """Record an error as the outcome, and raise it when it may be delivered."""
-        await self.settle([(Kind.FAILURE, self.id, write_body(self._fingerprint, error=encode_error(error)))])
+        body = write_body(self._fingerprint, error=encode_error(error), taint=self.taint)
+        await self._ended((Kind.FAILURE, self.id, body), accounts)
         raise error
 
+    async def _ended(self, draft: Draft, accounts: tuple[AccountOp, ...]) -> None:
+        if self.taint is not None:
+            self.execution.replay.taint.apply(self.taint)
+        await self.settle([draft], charging(accounts))
+
     def _body(self, data: bytes | None = None) -> bytes:
-        return write_body(self._fingerprint, value=data, shown=self.shown)
+        return write_body(self._fingerprint, value=data, shown=self.shown, taint=self.taint)
 
     def give_back(self, taken: Recorded) -> None:
         """Keep a signal that was taken but not delivered, for the next step that receives one."""

@@ -27,9 +27,13 @@ from ninelives.engine.run.waits import ready, refresh, wait
 
 
 class InboxRequest(Struct, frozen=True, kw_only=True):
-    """What a person is asked at one step of a run. `seconds` is how long we wait for the answer."""
+    """What a person is asked at one step of a run. `seconds` is how long we wait for the answer.
+
+    `part` distinguishes several requests that one step makes: each has its own items.
+    """
 
     step: str
+    part: str = ""
     kind: ItemKind
     body: ItemBody
     digest: bytes
@@ -161,4 +165,5 @@ def _new(
 
 
 def _id(execution: Execution, request: InboxRequest, count: int) -> str:
-    return item_id(execution.run.id, execution.turn, request.kind, request.step, count)
+    part = (request.part,) if request.part else ()
+    return item_id(execution.run.id, execution.turn, request.kind, request.step, count, *part)

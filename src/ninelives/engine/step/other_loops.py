@@ -15,6 +15,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar
 
+from ninelives.engine.commit.sealing import allow_secrets
 from ninelives.engine.context import EXECUTION, FRAME, Frame
 from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import here
@@ -56,7 +57,10 @@ async def ask(
     """Perform a step on its run's event loop and run its body on this one."""
     call = _Call(execution, lambda: first_call(step, args, kwargs))
     function = step.function if execution.hooks is None else execution.hooks.around(step)
-    body = functools.partial(call.body, lambda: function(*args, **kwargs))
+
+    def body(*passed: Any, **named: Any) -> Any:
+        return call.body(lambda: function(*passed, **named))
+
     return await call.result(lambda: perform(execution, step, args, kwargs, body))
 
 
@@ -157,6 +161,7 @@ class _Call:
         context = copy_context()
         context.run(EXECUTION.set, self._execution)
         context.run(FRAME.set, frame)
+        context.run(allow_secrets, self._execution.store)
         running = self._here.create_task(self._run(function, outcome), context=context)
 
         def stop(ended: asyncio.Future[Any]) -> None:

@@ -23,6 +23,7 @@ from ninelives.core.values.codec import Codec, codec_for
 from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, taker
 from ninelives.core.values.json_schema import schema_for
+from ninelives.core.values.scalars import SecretShape
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.run.current import require_agent
 from ninelives.engine.run.waits import check_seconds
@@ -99,6 +100,13 @@ async def ask(
     execution = require_agent("nl.ask()", "Ask first, pass the answer on")
     annotation = type if type is not UNSET else str if options is None else Any
     codec = codec_for(annotation, where="nl.ask(type=)")
+    codec.require_keeping(f"the answer to nl.ask({question!r})", execution.run.id)
+    if codec.secrets and not isinstance(codec.shape, SecretShape):
+        raise UsageError(
+            "nl.ask(type=) has a secret inside",
+            run=execution.run.id,
+            remedy="Ask for the secret alone: type=nl.Secret[str]",
+        )
     make_request = _request(question, options, codec, to, timeout, default)
     fingerprint = _FINGERPRINT((question, None if options is None else list(options)), {})
     async with Builtin(execution, "ask") as step:

@@ -12,6 +12,7 @@ import random
 import time
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -22,18 +23,21 @@ from ninelives.core.errors import (
     Transient,
     UsageError,
 )
+from ninelives.core.governance.accounts import AccountOp
 from ninelives.core.journal.replay import Attempt, Recorded, write_body
+from ninelives.core.model.counter import TOKENS_IN, TOKENS_OUT
 from ninelives.core.model.run import Kind, StepKind
 from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.values.token_usage import usage_in
-from ninelives.engine.commit.ticket import Draft
+from ninelives.engine.commit.ticket import Draft, Extras, charging
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, StepPosition
+from ninelives.engine.governor import Permit
 from ninelives.engine.run import identity, lookup
 from ninelives.engine.run.branch_task import BranchTask, current_branch, enter_body, leave_body
-from ninelives.engine.run.current import asks, current, execution_of
+from ninelives.engine.run.current import call_site, current, execution_of
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN, Phase
 from ninelives.engine.run.lookup import StepLookup
@@ -41,11 +45,13 @@ from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.inner_calls import steps_called
 from ninelives.engine.spec.registry import Step
-from ninelives.engine.step import approval, other_loops
+from ninelives.engine.step import approval, gate, judging, other_loops, reservations
 from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
 from ninelives.engine.step.retry_pause import attempts_before, rest
 
 Body = Callable[[], Awaitable[Any]]
+Function = Callable[..., Awaitable[Any]]
+"""A body that is given its arguments: those of the call, or others in their place."""
 MOST_ATTEMPTS = 20
 """How many failed attempts are recorded with an outcome; the latest are kept."""
 
@@ -57,16 +63,18 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         execution = current(step.name)
     if execution is None or FRAME.get() is not None:
         # Without a runtime a step is an ordinary function; inside a step, another step is part of its body.
-        refuse_inside(execution, step)
+        refuse_inside(execution, step, args, kwargs)
         return await step.function(*args, **kwargs)
     if get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
     function = step.function if execution.hooks is None else execution.hooks.around(step)
-    return await perform(execution, step, args, kwargs, lambda: function(*args, **kwargs))
+    return await perform(execution, step, args, kwargs, function)
 
 
-def refuse_inside(execution: Execution | None, step: Step) -> None:
-    """Refuse a step that cannot be part of another step's body. Raises UsageError."""
+def refuse_inside(
+    execution: Execution | None, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Refuse a step that cannot be part of another step's body. Raises UsageError, Denied, PolicyFailed."""
     if execution is None:
         return
     if step.approval is not None or step.is_transactional:
@@ -88,6 +96,10 @@ def refuse_inside(execution: Execution | None, step: Step) -> None:
             remedy=f"Call {step.name} from the agent; or declare {outer} as an @nl.action: the whole is one "
             f"effect; or, if {step.name} only reads, declare it with reads_only=True",
         )
+    if execution.governing.governor is not None:
+        judging.require_allowed(execution, step, args, kwargs, "inside another step")
+    if step.taint is not None and frame is not None:
+        frame.reads(step.taint)
 
 
 def stop_if_done(execution: Execution, step: Step) -> None:
@@ -104,13 +116,13 @@ def stop_if_done(execution: Execution, step: Step) -> None:
 
 
 async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
-    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body
+    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], function: Function
 ) -> Any:
     """Return the recorded outcome of a step at its position in the run; if there is none, execute it."""
     fingerprint = step.fingerprint(args, kwargs, execution.lists)
-    given = step.given(args, kwargs) if step.given is not None else None
-    position = StepPosition(execution, BRANCH.get(), step.name, given)
-    if given is not None:
+    explicit_id = step.explicit_id(args, kwargs) if step.explicit_id is not None else None
+    position = StepPosition(execution, BRANCH.get(), step.name, explicit_id)
+    if explicit_id is not None:
         identity.take_id(execution, position, step)
     branch = current_branch(execution.loop)
     if branch is not None:
@@ -120,10 +132,10 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     try:
         if execution.phase is not OPEN:
             await turn_away(execution)
-        if execution.may_know(position.id):
+        if execution.may_have_record(position.id):
             # The usual case first: at its position, with the same arguments, a record needs no search.
             found = execution.replay.take_same(position.id, fingerprint.digest.hex()) or await _recall(
-                execution, step, fingerprint, position, given
+                execution, step, fingerprint, position, explicit_id
             )
             if found is not None:
                 return await deliver(execution, found, reader(step), step=step)
@@ -140,13 +152,19 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         # long, and the run may be paused or cancelled by now.
         if execution.phase is not OPEN:
             await turn_away(execution)
-        if step.approval is not None:
-            await approval.obtain(execution, step, fingerprint, position, args, kwargs, position.key())
+        body, permit = partial(function, *args, **kwargs), None
+        if execution.governing.governor is not None:
+            permit = await gate.open_gate(execution, step, fingerprint, position, args, kwargs)
+            body = partial(function, *permit.args, **permit.kwargs)
+        elif step.approval is not None:
+            await approval.obtain(approval.request(execution, step, fingerprint, position, args, kwargs))
         if not step.reads_only:
             # After the barrier: the body depends on all records
             # that are durable now, and salvage keeps those.
             execution.tail.effect_length = execution.tail.length
-        value = await execute(execution, step, fingerprint, position, body, is_early=is_early, branch=branch)
+        value = await execute(
+            execution, step, fingerprint, position, body, is_early=is_early, branch=branch, permit=permit
+        )
     except asyncio.CancelledError:
         refuse_foreign_timer(branch, position)
         raise
@@ -176,36 +194,52 @@ def result(frame: Frame, data: bytes) -> Draft:
     """Return the record of a step's value."""
     kind, position = frame.kind, frame.position
     usage = usage_in(data) if kind is StepKind.DECISION else None
-    if usage is None and not frame.failures:  # the hot path
+    if usage is None and not frame.failures and frame.taint is None:  # the hot path
         took = int((position.execution.loop.time() - frame.at) * 1000)
-        return (Kind.RESULT, position.id, write_body(frame.fingerprint, value=data), (), Facts(kind, took))
-    body = write_body(frame.fingerprint, value=data, attempts=frame.failures, usage=usage)
+        body = write_body(frame.fingerprint, value=data, judged=frame.judged)
+        return (Kind.RESULT, position.id, body, (), Facts(kind, took))
+    body = write_body(
+        frame.fingerprint,
+        value=data,
+        attempts=frame.failures,
+        usage=usage,
+        judged=frame.judged,
+        taint=frame.taint,
+    )
     read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
+    position.execution.done[TOKENS_IN] += read
+    position.execution.done[TOKENS_OUT] += written
     return (Kind.RESULT, position.id, body, (), Facts(kind, took_ms(frame), read, written))
 
 
 def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
     """Return the record of a step's failure."""
-    body = write_body(frame.fingerprint, error=encoded, attempts=frame.failures)
+    body = write_body(
+        frame.fingerprint, error=encoded, attempts=frame.failures, judged=frame.judged, taint=frame.taint
+    )
     facts = Facts(frame.kind, took_ms(frame), error=error_text(error))
     return (Kind.FAILURE, frame.position.id, body, (), facts)
 
 
 async def _recall(
-    execution: Execution, step: Step, fingerprint: Fingerprint, position: StepPosition, given: str | None
+    execution: Execution,
+    step: Step,
+    fingerprint: Fingerprint,
+    position: StepPosition,
+    explicit_id: str | None,
 ) -> Recorded | None:
     """Return the outcome that an earlier execution recorded; None when the body may start now."""
     is_effect = lookup.is_effect_step(step)
-    asking = StepLookup(
+    search = StepLookup(
         execution,
         position,
         fingerprint,
-        where=lambda: asks(step),
+        where=lambda: call_site(step),
         aliases=step.aliases,
         is_effect=is_effect,
-        given=given,
+        explicit_id=explicit_id,
     )
-    found = await identity.find(asking)
+    found = await identity.find(search)
     if found is None and not is_effect:
         await _refuse_wrapping(execution, step, position)
     return found if isinstance(found, Recorded) else None
@@ -234,15 +268,23 @@ async def execute(
     *,
     is_early: bool = False,
     branch: BranchTask | None = None,
+    permit: Permit | None = None,
 ) -> Any:
     """Run the body, record its value or failure, and deliver it in order, once it is durable.
 
     `is_early`: it may be delivered before it is durable. `branch`: the current task, if the caller knows it.
+    `permit`: what governs the run says of the call, if anything does.
 
     Raises CancelledError when the run's code cancelled the step meanwhile, even if the body swallowed that.
     """
     frame = Frame(position, fingerprint, step.kind)
-    execution.intents.start(frame)
+    frame.taint = step.taint
+    if permit is not None:
+        frame.judged = permit.judged
+    if permit is None or not permit.accounts:
+        execution.intents.start(frame)
+    else:  # what it reserved is on record, in an intent
+        frame.at = execution.loop.time()
     task = branch or asyncio.current_task(execution.loop)
     # Counted before the body: a cancellation that was pending earlier is not this body's.
     frame.cancels = cancels = task.cancelling() if task is not None else 0
@@ -250,7 +292,7 @@ async def execute(
     try:
         try:
             # Encoded and decoded: the code gets exactly what a replay would get.
-            data, value = step.codec.round(await attempt(execution, step, frame, body, branch))
+            data, value = step.codec.round(await attempt(execution, step, frame, body, branch, permit))
             draft = result(frame, data)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)
             # The error as replay raises it: code that catches it must take the same path then.
@@ -264,21 +306,38 @@ async def execute(
     except asyncio.CancelledError:
         if execution.output is not None:
             execution.output.settle(position.id, stands=False)
-        execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind, took_ms(frame)))
+        _note_withdrawn(step, frame, permit)
         raise
+    accounts = reservations.outcome(step, permit, frame, failed or data) if permit is not None else ()
+    if frame.taint is not None:
+        execution.replay.taint.apply(frame.taint)
     # CRASH: the body is done and its outcome is not durable: it runs again, under the same key.
     try:
-        await settle(execution, draft, is_early=is_early)
+        await settle(execution, draft, is_early=is_early, accounts=accounts)
     except asyncio.CancelledError:  # recorded but not delivered: replay must not deliver it either
         execution.note(Kind.WITHDRAWN, position.id, write_body(fingerprint), Facts(step.kind, took_ms(frame)))
         raise
+    execution.done[step.slot] += 1
     if failed is not None:
         raise failed
     execution.counts.executed += 1
     return value
 
 
-async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) -> None:
+def _note_withdrawn(step: Step, frame: Frame, permit: Permit | None) -> None:
+    """Record that the run's code cancelled a body, and settle what the call had reserved."""
+    execution, fingerprint = execution_of(frame.position), frame.fingerprint
+    accounts = reservations.outcome(step, permit, frame, None) if permit is not None else ()
+    if not accounts:
+        facts = Facts(step.kind, took_ms(frame))
+        execution.note(Kind.WITHDRAWN, frame.position.id, write_body(fingerprint), facts)
+    elif execution.sealed is None:
+        execution.write([withdrawn(frame.position, fingerprint, step.kind)], Extras(accounts=accounts))
+
+
+async def settle(
+    execution: Execution, draft: Draft, *, is_early: bool = False, accounts: tuple[AccountOp, ...] = ()
+) -> None:
     """Record an outcome of this branch; return when it may be delivered.
 
     That is once it is durable (unless early), and next in the delivery order.
@@ -286,11 +345,12 @@ async def settle(execution: Execution, draft: Draft, *, is_early: bool = False) 
     if execution.sealed is not None:
         await execution.forever()
     # Several branches: the outcome gets its slot when it is written, so that replay finds the same order.
+    extras = charging(accounts)
     if is_early or not execution.is_single:
-        written = execution.write([draft])
+        written = execution.write([draft], extras)
         await execution.delivery.settle(None if is_early else execution.durable(written))
         return
-    appended = execution.append(draft, is_single=True)
+    appended = execution.append(draft, extras, is_single=True)
     if appended is None:  # committed on this thread, and no other code ran meanwhile
         if execution.sealed is not None:
             await execution.forever()
@@ -309,7 +369,12 @@ def named(error: BaseException, execution: Execution, position: StepPosition) ->
 
 
 async def attempt(
-    execution: Execution, step: Step, frame: Frame, body: Body, branch: BranchTask | None = None
+    execution: Execution,
+    step: Step,
+    frame: Frame,
+    body: Body,
+    branch: BranchTask | None = None,
+    permit: Permit | None = None,
 ) -> Any:
     """Run the body until it returns a value or fails for good."""
     token, branch = FRAME.set(frame), branch or current_branch(execution.loop)
@@ -318,6 +383,8 @@ async def attempt(
         before = await attempts_before(frame) if execution.replay.intents else 0
         began = frame.at if not before else execution.loop.time()
         for attempt in count(before + 1):
+            if permit is not None and attempt > 1:
+                await gate.wait_between(frame, step, permit)
             frame.attempt = attempt
             frame.admitted_ms = execution.clock.boot_ms()
             # Before each attempt: after the lease's end another worker may run the same body.
@@ -347,8 +414,10 @@ async def attempt(
                 if pause is None:
                     raise error  # noqa: B904 (it is the one caught, or has it as its cause)
                 note_failure(frame, began, error)
+                if permit is not None:
+                    reservations.ended(execution, step, permit.call, error)  # breakers count each attempt
                 if execution.hooks is not None:
-                    execution.hooks.attempt_failed(frame, error, pause)
+                    execution.hooks.attempt_failed(frame, error, pause, of=step.retry.attempts)
                 await rest(frame, pause, error, of=step.retry.attempts)
                 began = execution.loop.time()
     finally:

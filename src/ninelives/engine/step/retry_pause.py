@@ -8,12 +8,15 @@ run that died or parked meanwhile continues the count, and no execution tries ea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from msgspec import UNSET, Struct, json
 
 from ninelives.core.journal.replay import Attempt, read_body, write_body
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts, Retrying, error_text
+from ninelives.core.values.retry import classify
 from ninelives.engine.context import FRAME, Frame
 from ninelives.engine.run.branch_task import current_branch
 from ninelives.engine.run.current import execution_of
@@ -57,9 +60,9 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
     execution = execution_of(frame.position)
     due_ms = execution.store.now_ms() + int(seconds * 1000)
     pause = Pause(frame.attempt, due_ms, error_text(error), frame.failures)
-    retrying = Retrying(frame.position.id, frame.attempt, of, due_ms, pause.error)
+    retrying = Retrying(frame.position.id, frame.attempt, of, due_ms, pause.error, classify(error))
     # CRASH: tried and not recorded: the next worker does not count this attempt.
-    body = write_body(frame.fingerprint, value=json.encode(pause))
+    body = write_body(frame.fingerprint, value=json.encode(pause), judged=frame.judged)
     # Not awaited here: the wait that follows begins once it is durable (`waits.ready`).
     execution.note(Kind.INTENT, frame.position.id, body, Facts(frame.kind, retrying=retrying))
     await _rest(frame, pause)
@@ -67,16 +70,23 @@ async def rest(frame: Frame, seconds: float, error: BaseException, *, of: int) -
 
 async def _rest(frame: Frame, pause: Pause) -> None:
     """Wait as agent code does, outside the body's frame, so that the run may park."""
+    with outside(frame):
+        what = f"to try {frame.position.name} again after {pause.attempts} ({pause.error})"
+        await wait_until(execution_of(frame.position), pause.due_ms, what)
+
+
+@contextmanager
+def outside(frame: Frame) -> Iterator[None]:
+    """Between two attempts, run the block as agent code runs: it may wait durably."""
     execution = execution_of(frame.position)
     branch = current_branch(execution.loop)
     frame.is_over = True  # its start is recorded: the intent timer need not record it
     if branch is not None:
-        # No body runs during the pause: with one, the run could not park.
+        # No body runs meanwhile: with one, the run could not park.
         branch.body_of = None
     token = FRAME.set(None)
     try:
-        what = f"to try {frame.position.name} again after {pause.attempts} ({pause.error})"
-        await wait_until(execution, pause.due_ms, what)
+        yield
     finally:
         FRAME.reset(token)
         if branch is not None:

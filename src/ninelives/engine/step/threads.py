@@ -33,7 +33,7 @@ IN_ITS_OWN: ContextVar[bool] = ContextVar("ninelives_in_its_own", default=False)
 Set for user functions that run beside bodies, such as `verify=`.
 """
 Perform = Callable[
-    [Execution, Step, tuple[Any, ...], dict[str, Any], resumable.Body], Coroutine[Any, Any, Any]
+    [Execution, Step, tuple[Any, ...], dict[str, Any], resumable.Function], Coroutine[Any, Any, Any]
 ]
 LANDING_SECONDS = 60.0
 """How long compensations wait for a body that is still running in a thread."""
@@ -69,7 +69,7 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     execution = current(step.name)
     if execution is None or FRAME.get() is not None:
-        resumable.refuse_inside(execution, step)
+        resumable.refuse_inside(execution, step, args, kwargs)
         return step.function(*args, **kwargs)
     return ask(execution, step, args, kwargs, resumable.perform)
 
@@ -83,15 +83,15 @@ def ask(
     """
     refuse_on_loop(execution, step.name)
     thread = line(execution, lambda: other_loops.first_call(step, args, kwargs))
-    desk: SimpleQueue[Work | None] = SimpleQueue()
+    bodies: SimpleQueue[Work | None] = SimpleQueue()
     function = step.function if execution.hooks is None else execution.hooks.around(step)
 
-    def body() -> Awaitable[Any]:
+    def body(*passed: Any, **named: Any) -> Awaitable[Any]:
         outcome: asyncio.Future[Any] = execution.loop.create_future()
-        desk.put(Work(lambda: function(*args, **kwargs), outcome))
+        bodies.put(Work(lambda: function(*passed, **named), outcome))
         return outcome
 
-    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), desk, thread)
+    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), bodies, thread)
 
 
 def wait(execution: Execution, what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -117,7 +117,7 @@ def refuse_on_loop(execution: Execution, what: str) -> None:
 def _ask(
     execution: Execution,
     coroutine: Callable[[], Coroutine[Any, Any, Any]],
-    desk: SimpleQueue[Work | None],
+    bodies: SimpleQueue[Work | None],
     thread: RunThread,
 ) -> Any:
     """Have the event loop await a coroutine for this thread; run the bodies that it sends back."""
@@ -145,10 +145,10 @@ def _ask(
         # Not quiescent until the thread has gone on: its next call may claim the next record.
         if not thread.is_over:
             running.add(thread)
-        desk.put(None)
+        bodies.put(None)
 
     loop.call_soon_threadsafe(begin, context=context)
-    while (work := desk.get()) is not None:
+    while (work := bodies.get()) is not None:
         _run(loop, work)
     thread.is_awake = True
     return tasks[0].result()

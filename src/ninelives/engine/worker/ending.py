@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ninelives.core.governance.taint import TaintChange
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.commit import End, Outcome
 from ninelives.core.model.run import Kind, State
 from ninelives.core.model.totals import NO_FACTS, Facts, error_text
 from ninelives.core.values.exceptions import encode_error
 from ninelives.engine.agent import compensations
-from ninelives.engine.commit.ticket import Draft, Extras
+from ninelives.engine.commit.ticket import Draft, Extras, charging
 from ninelives.engine.run.execution import Execution
+from ninelives.engine.step.reservations import unsettled
 from ninelives.engine.step.threads import landed
 
 
 async def complete(execution: Execution, value: bytes) -> None:
     """End a run as completed, with its encoded result."""
-    record = (Kind.END, "", write_body(None, value=value))
-    await execution.finish(record, Extras(change=End(State.COMPLETED)))
+    record = (Kind.END, "", write_body(None, value=value, taint=_taint(execution)))
+    await execution.finish(record, Extras(change=End(State.COMPLETED), accounts=unsettled(execution)))
 
 
 async def fail(execution: Execution, error: BaseException, *, after: Sequence[Draft] = ()) -> None:
@@ -48,9 +50,15 @@ async def finish(
     """End a run that failed or was cancelled, with no compensation left to call."""
     drafts = list(after)
     if error is not None:
-        drafts.append((Kind.END, "", write_body(None, error=error), (), facts))
+        drafts.append((Kind.END, "", write_body(None, error=error, taint=_taint(execution)), (), facts))
     change = End(State.FAILED if state is State.FAILED else State.CANCELLED)
-    await execution.write(drafts, Extras(change=change))
+    await execution.write(drafts, Extras(change=change, accounts=unsettled(execution)))
+
+
+def _taint(execution: Execution) -> TaintChange | None:
+    """Return what the end of a run says about where its data came from: its parent's record takes it over."""
+    labels = execution.taint
+    return TaintChange(tuple(sorted(labels))) if labels else None
 
 
 async def _undoes(
@@ -65,7 +73,7 @@ async def _undoes(
     await landed(execution)
     undoing = (Kind.UNDOING, "", compensations.write_undoing(state, error), (), facts)
     # CRASH: recorded, and the run only undoes from here on; or not recorded, and the run ends here again.
-    verdict = await execution.write([*after, undoing])
+    verdict = await execution.write([*after, undoing], charging(unsettled(execution)))
     if verdict.outcome is Outcome.COMMITTED:
         execution.undo()
     return True

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from ninelives.core.errors import BudgetExceeded, Corrupt, Divergence, NineLivesError, RunEscalated
+from ninelives.core.errors import (
+    BudgetExceeded,
+    Corrupt,
+    Divergence,
+    NineLivesError,
+    PolicyFailed,
+    RunEscalated,
+)
 from ninelives.core.journal.answers import (
     ItemBody,
     Says,
@@ -24,6 +31,7 @@ from ninelives.core.model.commit import Escalate, Outcome
 from ninelives.core.model.inbox import Item, ItemKind, NewItem
 from ninelives.core.model.run import Kind, RunRow
 from ninelives.core.rules.inbox_rules import stop_answered, stop_id
+from ninelives.core.secret import masked_text
 from ninelives.core.step_ids import step_text
 from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.ticket import Draft, Extras
@@ -38,6 +46,7 @@ _CAUSES: dict[ItemKind, type[NineLivesError]] = {
     ItemKind.BUDGET: BudgetExceeded,
     ItemKind.QUARANTINE: RunEscalated,
     ItemKind.RESOURCE: RunEscalated,
+    ItemKind.POLICY: PolicyFailed,
 }
 _WAITS_CHARACTERS = 500
 
@@ -46,7 +55,7 @@ def request_about(why: NineLivesError) -> ItemBody:
     """Return an error as the body of an inbox item: what happened, the remedy, the evidence."""
     named = {"error": type(why).__name__, "path": why.path}
     return ItemBody(
-        what=why.what if why.path is None else f"{why.what} (at {why.path})",
+        what=masked_text(why.what if why.path is None else f"{why.what} (at {why.path})"),
         remedy=why.remedy or "",
         evidence={name: text for name, text in named.items() if text is not None},
     )
@@ -64,9 +73,9 @@ async def escalate(
     """Open an inbox item about what stopped the run, and escalate the run, in one commit."""
     # First: records that are under way still change the length, and with it the item's id.
     await execution.flushed()
-    tail, body, riders = execution.tail, write_item_body(request), execution.take_riders()
-    if riders:  # commit them first: the item's id contains the length of the journal
-        await commits.commit(tail, riders)
+    tail, body, deferred = execution.tail, write_item_body(request), execution.take_deferred()
+    if deferred:  # commit them first: the item's id contains the length of the journal
+        await commits.commit(tail, deferred)
     named = f"step {step_text(step)}: " if step else ""
     item = NewItem(
         id=stop_id(tail.run, tail.length, kind, body),
@@ -101,7 +110,7 @@ async def settle(execution: Execution, items: Iterable[Item]) -> bool:
         return True
     drafts: list[Draft] = [(Kind.ANSWER, item.step, write_taken(item))]
     if read_answer(item).says is not Says.FAIL:
-        # CRASH: answered and not taken: the next worker takes it.
+        # CRASH: the stop is answered, and the answer not taken: the next worker takes it.
         await execution.write(drafts)
         return execution.sealed is None
     await ending.fail(execution, _given_up(item), after=drafts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from typing import Any
 
 from msgspec import UnsetType
@@ -20,8 +19,10 @@ from ninelives.core.errors import (
     Corrupt,
     Divergence,
     InvariantViolation,
+    KeyMissing,
     LeaseLost,
     NineLivesError,
+    PolicyFailed,
     RunCancelled,
     StaleResource,
     StoreError,
@@ -34,26 +35,27 @@ from ninelives.core.journal.replay import write_superseded
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Journal, Kind, NewRun, RunRow, State
 from ninelives.core.rules import run_rules
-from ninelives.engine.agent import compensations, resources, signals
+from ninelives.engine.agent import compensations, declassify, resources, signals
 from ninelives.engine.agent.basics import NextTurn
 from ninelives.engine.commit import large_bodies
 from ninelives.engine.commit.loop_commits import LoopCommits
-from ninelives.engine.commit.ticket import Draft, Extras, Tail
-from ninelives.engine.context import BRANCH, EXECUTION, FRAME
-from ninelives.engine.hooks import Hooks, beside
+from ninelives.engine.commit.sealing import allow_secrets
+from ninelives.engine.commit.ticket import Draft, Extras, Tail, charging
+from ninelives.engine.governor import Governing
+from ninelives.engine.hooks import Hooks, beside, living
 from ninelives.engine.lease import ENDLESS, Endless, Lease
 from ninelives.engine.protected import open_starts
 from ninelives.engine.run import lookup
-from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, Execution
 from ninelives.engine.run.intents import Intents
 from ninelives.engine.run.lifecycle import Phase
-from ninelives.engine.run.tasks import clear, contained
+from ninelives.engine.run.tasks import clear, run_code
 from ninelives.engine.run.waits import Parked
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.callbacks import Unruly, call_plain
 from ninelives.engine.spec.registry import AGENTS, Agent
 from ninelives.engine.step import threads
+from ninelives.engine.step.reservations import unsettled
 from ninelives.engine.worker import ending, escalation, quarantine, run_retry
 from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.engine.worker.news import NewsReader
@@ -64,10 +66,8 @@ INLINE_RECORDS = 300
 """Journals with more records are loaded in a thread, so as not to block the event loop."""
 
 _ALL_ITEMS = 10_000
-_KINDS: dict[type[NineLivesError], ItemKind] = {
-    Corrupt: ItemKind.DAMAGE,
-    StaleResource: ItemKind.RESOURCE,
-}
+_KINDS: dict[type[NineLivesError], ItemKind] = dict.fromkeys((Corrupt, KeyMissing), ItemKind.DAMAGE)
+_KINDS |= {StaleResource: ItemKind.RESOURCE, PolicyFailed: ItemKind.POLICY}
 
 
 class ArgumentBlobs:
@@ -90,8 +90,11 @@ class Executor:
         hooks: Hooks | None = None,
         calls: StoreCaller | None = None,
         lives: int | None = None,
+        governing: Governing | None = None,
     ) -> None:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
+        self.governing = governing or Governing()
+        self.governing.changed = self._wake_held
         self.calls = calls or StoreCaller(store)
         self._intents, self.hooks, self._lives = Intents(loop), hooks, lives
         self.executions: dict[str, Execution] = {}
@@ -144,6 +147,7 @@ class Executor:
         agent = AGENTS.get(run.agent)
         if agent is None:
             raise UnknownAgent(f"agent {run.agent!r} is not loaded here", run=run.id)
+        allow_secrets(self._store)
         wakeups = self._wakeups.pop(run.id, self.news.wakeups)
         journal = await self._read(agent, run, wakeups)
         if journal is not None and journal.run.epoch == run.epoch and run_retry.is_retried(journal):
@@ -151,23 +155,25 @@ class Executor:
             journal = await self.calls.call(large_bodies.load, run.id)
         if journal is None or journal.run.epoch != run.epoch:
             return  # damaged; or we were suspended, and the run has another owner, which may have ended it
-        lives = self._lives or agent.lives
-        if run.solo_deaths >= lives and not run.cancelling:  # to cancel calls no agent code
-            if takeover is not None:
-                takeover.journal = journal  # read and valid; the quarantine reports its outcome
-            execution = Execution(journal, *self._parts(agent))
-            await quarantine.quarantine(self.calls, self._commits, execution, lives)
-            return
-        held = self._held[run.id] = lease, takeover
-        following: Journal | None = journal
-        is_back = True  # only at first: in later turns its resources were held all the time
-        try:
-            while following is not None:
-                following = await self._take_turn(agent, following, wakeups, is_back=is_back)
-                is_back, wakeups = False, self._wakeups.pop(run.id, self.news.wakeups)
-        finally:
-            if self._held.get(run.id) is held:  # else it was parked and is already claimed here again
-                del self._held[run.id]
+        with living(self.hooks, run, self._store):
+            lives = self._lives or agent.lives
+            if run.solo_deaths >= lives and not run.cancelling:  # to cancel calls no agent code
+                if takeover is not None:
+                    # Read and valid; the quarantine reports its outcome.
+                    takeover.journal, takeover.outcome = journal, "quarantined"
+                execution = Execution(journal, *self._parts(agent), governing=self.governing)
+                await quarantine.quarantine(self.calls, self._commits, execution)
+                return
+            held = self._held[run.id] = lease, takeover
+            following: Journal | None = journal
+            is_back = True  # only at first: in later turns its resources were held all the time
+            try:
+                while following is not None:
+                    following = await self._take_turn(agent, following, wakeups, is_back=is_back)
+                    is_back, wakeups = False, self._wakeups.pop(run.id, self.news.wakeups)
+            finally:
+                if self._held.get(run.id) is held:  # else it was parked and is already claimed here again
+                    del self._held[run.id]
 
     async def _read(self, agent: Agent, run: RunRow, wakeups: int) -> Journal | None:
         """Read the journal of a claimed run; None when it is damaged and a person must decide."""
@@ -204,7 +210,7 @@ class Executor:
         except LeaseLost:
             return None
         except Corrupt as error:
-            damaged = Execution(_empty(run), *self._parts(agent))
+            damaged = Execution(_empty(run), *self._parts(agent), governing=self.governing)
             items = await self.calls.call(
                 lambda store: store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
             )
@@ -223,12 +229,22 @@ class Executor:
     def _parts(
         self, agent: Agent, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
     ) -> tuple[Any, ...]:
-        parts = self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
-        return *parts, self.hooks if takeover is None else beside(self.hooks, takeover), lease
+        hooks = self.hooks if takeover is None else beside(self.hooks, takeover)
+        is_pipelined = agent.is_pipelined
+        return self._store, self._commits, self._loop, self._clock, self._intents, is_pipelined, hooks, lease
+
+    def _wake_held(self) -> None:
+        """Make calls that the governor held ask again. Called on any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nothing waits
+            self._loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        for execution in tuple(self.executions.values()):
+            execution.wake_waits()
 
     def _execution(self, agent: Agent, journal: Journal) -> Execution:
         lease, takeover = self._held[journal.run.id]
-        execution = Execution(journal, *self._parts(agent, lease, takeover))
+        execution = Execution(journal, *self._parts(agent, lease, takeover), governing=self.governing)
         if takeover is not None:
             takeover.begin(journal, execution.replay.intents)
         return execution
@@ -248,6 +264,7 @@ class Executor:
         """Call the compensations of a run that failed or was cancelled, and end it."""
         stretch, undoing, pending = compensations.last_stretch(journal)
         execution = self._execution(agent, stretch)
+        execution.replay.taint = declassify.of_records(journal.records)
         execution.undo()
         self._enter(execution, wakeups)
         error = None if isinstance(undoing.error, UnsetType) else bytes(undoing.error)
@@ -255,7 +272,7 @@ class Executor:
             execution.apply_controls(journal.run)
             if journal.items and not await escalation.settle(execution, journal.items):
                 return
-            await perform(execution, compensations.undo(execution, pending))
+            await run_code(execution, compensations.undo(execution, pending))
             if execution.sealed is not None:
                 await clear(execution)
                 await self._give_up(execution, execution.sealed)
@@ -369,7 +386,7 @@ class Executor:
         elif Phase.LEAVING in execution.phase:  # some of its code still runs: nothing may begin beside it
             execution.seal(open_starts.left_behind(starts[0], execution.run.id))
         else:
-            await perform(execution, open_starts.settle(execution, starts))
+            await run_code(execution, open_starts.settle(execution, starts))
         if execution.sealed is None:
             return True
         await clear(execution)
@@ -379,9 +396,11 @@ class Executor:
     async def _next_turn(self, execution: Execution, agent: Agent, following: NextTurn) -> Journal | None:
         """Commit the snapshot that the next turn starts from: one commit, which also ends the old turn."""
         snapshot, made = agent_arguments.encode(agent, following.args, following.kwargs)
-        new = [content for name, content in made.items() if name not in execution.part(ArgumentBlobs).blobs]
+        stored = execution.component(ArgumentBlobs).blobs
+        new = [content for name, content in made.items() if name not in stored]
         # CRASH: the old turn is still the current one: the next owner replays it to its end.
-        verdict = await execution.write([(Kind.TURN, "", snapshot, new), *_carried(execution)])
+        turn: Draft = (Kind.TURN, "", snapshot, new)
+        verdict = await execution.write([turn, *_carried(execution)], charging(unsettled(execution)))
         if execution.sealed is not None:
             await self._give_up(execution, execution.sealed)
             return None
@@ -416,7 +435,7 @@ class Executor:
             return
         if isinstance(why, Parked):
             # CRASH: not parked; the next owner replays up to here and parks it.
-            await self._commits.commit(execution.tail, execution.take_riders(), Extras(change=why.change))
+            await self._commits.commit(execution.tail, execution.take_deferred(), Extras(change=why.change))
             return
         if isinstance(why, StoreError) and not isinstance(why, Corrupt | BadRecord):
             raise why  # not the run's fault: the worker stops, and its runs go to others
@@ -438,7 +457,7 @@ async def drive(execution: Execution, agent: Agent, journal: Journal) -> asyncio
         body, run, parts = journal.records[0].body, journal.run.id, dict[bytes, bytes]()
         if agent_arguments.has_parts(body):
             parts = await asyncio.to_thread(agent_arguments.parts, execution.store, body)
-        args, kwargs, execution.part(ArgumentBlobs).blobs = call_plain(
+        args, kwargs, execution.component(ArgumentBlobs).blobs = call_plain(
             "an argument's own code", agent_arguments.decode, agent, body, run, parts
         )
     except (Divergence, Corrupt) as error:
@@ -448,26 +467,7 @@ async def drive(execution: Execution, agent: Agent, journal: Journal) -> asyncio
         code = call_plain("the agent's code", agent.function, *args, **kwargs)
     else:
         code = threads.run_agent(execution, lambda: agent.function(*args, **kwargs))
-    return await perform(execution, code)
-
-
-async def perform(execution: Execution, code: Any) -> asyncio.Task[Any] | None:
-    """Run code inside the run until it ends; None when the execution was sealed first."""
-    context = copy_context()
-    context.run(EXECUTION.set, execution)
-    context.run(BRANCH.set, execution.root)
-    context.run(FRAME.set, None)
-    task = BranchTask(contained(code), loop=execution.loop, context=context, name=f"run {execution.run.id}")
-    task.code = code
-    execution.adopt(task)
-    await execution.over(task)
-    if execution.sealed is None:
-        await clear(execution)
-    if execution.sealed is None:
-        return task
-    if task.done() and not task.cancelled():
-        task.exception()  # parked as it ended, and will be replayed: keeps asyncio from logging the error
-    return None
+    return await run_code(execution, code)
 
 
 def _carried(execution: Execution) -> list[Draft]:
@@ -478,7 +478,7 @@ def _carried(execution: Execution) -> list[Draft]:
         drafts += [*resources.carried(execution), *compensations.carried(execution)]
     if execution.replay.returned:
         drafts += signals.carried(execution)
-    return drafts
+    return [*drafts, *declassify.carried(execution)]
 
 
 def _reload(store: Store, run: RunRow) -> Journal | None:

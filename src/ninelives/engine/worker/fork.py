@@ -16,15 +16,17 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from ninelives.core.errors import BadName, NotSerializable, UsageError
+from ninelives.core.governance.taint import run_labels
 from ninelives.core.ids import check_id, parse_step_id
 from ninelives.core.journal.fork_origin import Done, Origin, write_origin
 from ninelives.core.journal.replay import Replay, read_body
 from ninelives.core.journal.settlement import read_start, standing
-from ninelives.core.model.run import INLINE_BYTES, Journal, Kind, NewRun, Record, RunRow
-from ninelives.core.values import blobs
+from ninelives.core.model.run import Journal, Kind, NewRun, Record, RunRow
 from ninelives.core.values.codec import UNTYPED_CODEC
 from ninelives.engine.agent.compensations import void
+from ninelives.engine.agent.declassify import carried_in
 from ninelives.engine.commit import large_bodies
+from ninelives.engine.commit.sealing import inline_bytes, writing_to
 from ninelives.engine.spec import agent_arguments
 from ninelives.engine.spec.registry import find_step
 from ninelives.store import Store
@@ -65,7 +67,7 @@ def fork(
         if record.seq < target.seq and _counts(replay, record)
     ]
     if result is not UNCHANGED:
-        prefix.append(_edited(run, target, result))
+        prefix.append(_edited(store, run, target, result))
     origin = Origin(run, journal.run.turn, target.step, after, _done(journal, replay, target, result))
     # Last: it marks where the copied records end and the fork's own begin.
     prefix.append(Record(0, Kind.FORKED, "", target.at_ms, write_origin(origin)))
@@ -82,7 +84,7 @@ def fork(
         queue=journal.run.queue,
         pin=journal.run.pin,
         priority=journal.run.priority,
-        labels=dict(journal.run.labels),
+        labels={**journal.run.labels, **run_labels(carried_in(journal.records))},
         prefix=tuple(_stored(store, record) for record in prefix),
     )
     (made,) = store.create_runs([new])
@@ -162,11 +164,12 @@ def _copied(record: Record) -> Record:
     return replace(record, body=void()) if record.kind is Kind.UNDO else record
 
 
-def _edited(run: str, target: Record, result: Any) -> Record:
+def _edited(store: Store, run: str, target: Record, result: Any) -> Record:
     """Return the outcome of a step with its result replaced."""
     step = find_step(parse_step_id(target.step).name)
     try:
-        value = (step.codec if step is not None else UNTYPED_CODEC).round(result)[0]
+        with writing_to(store):
+            value = (step.codec if step is not None else UNTYPED_CODEC).round(result)[0]
     except NotSerializable as error:
         error.run, error.step = run, target.step
         raise
@@ -186,16 +189,15 @@ def _done(journal: Journal, replay: Replay, target: Record, result: Any) -> dict
             if is_after and record.kind is Kind.RESULT and replay.stands(record):
                 body = read_body(record)
                 if body.v is not UNSET:
-                    found[step] = Done(body.f, body.v)
+                    found[step] = Done(body.f, body.v, body.o)
     return found
 
 
 def _stored(store: Store, record: Record) -> Record:
     """Store a body as a blob if it is too large for a record."""
-    if len(record.body) <= INLINE_BYTES:
+    if len(record.body) <= inline_bytes(store):
         return record
-    digest = blobs.digest(record.body)
-    store.put_blobs([record.body])
+    (digest,) = store.put_blobs([record.body])
     # CRASH: a blob that no run refers to; pruning removes it.
     rest = tuple(one for one in record.blobs if one != digest)
     return replace(record, body=b"", blobs=(digest, *rest))

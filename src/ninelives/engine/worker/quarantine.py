@@ -1,7 +1,7 @@
-"""Quarantine: escalate a run after `lives` (by default nine) workers died while executing only it.
+"""Quarantine: escalate a run after `lives` (by default nine) workers died while it ran solo.
 
-Only deaths without progress count. The evidence describes each of them. While the run waits for a person, it
-kills no more workers.
+Only deaths without progress count, and of them not those that made it a suspect. The evidence describes each
+of those that count. While the run waits for a person, it kills no more workers.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ _MOST_ENTRIES = 200
 _LAST_LINES, _LINE_CHARACTERS = 5, 300
 
 
-async def quarantine(calls: StoreCaller, commits: LoopCommits, execution: Execution, lives: int) -> None:
+async def quarantine(calls: StoreCaller, commits: LoopCommits, execution: Execution) -> None:
     """Escalate a run that is out of lives."""
-    nothing = f"after {execution.run.length} records; what came next was not recorded as begun"
+    run = execution.run
+    nothing = f"after {run.length} records; what came next was not recorded as begun"
     under_way = ", ".join(execution.replay.intents) or nothing
     request = ItemBody(
-        what=f"out of lives: {lives} workers died while they executed only this run ({under_way})",
+        what=f"out of lives: {run.deaths} workers died while they executed this run, without any progress; "
+        f"during the last {run.solo_deaths} it ran solo: nothing was begun beside it ({under_way})",
         remedy="Find out what kills it (memory, a native library, os._exit); retry gives it new lives",
-        evidence=await calls.call(_deaths, execution.run.id, execution.run.solo_deaths),
+        evidence=await calls.call(_deaths, run.id, run.solo_deaths),
     )
     step = next(iter(execution.replay.intents), None)
     await escalation.escalate(calls, commits, execution, ItemKind.QUARANTINE, request, step=step)
@@ -65,7 +67,7 @@ def described(session: Session | None) -> str:
     where = f"pid {session.pid} on {session.machine}"
     seen = session.evidence or Evidence()
     parts = [manner(session.cause, seen)]
-    if seen.note:
+    if seen.note and seen.note not in parts[0]:
         parts.append(seen.note)
     lines = [line[:_LINE_CHARACTERS] for line in seen.log[-_LAST_LINES:]]
     if lines:
@@ -74,15 +76,17 @@ def described(session: Session | None) -> str:
 
 
 def manner(cause: Cause | None, seen: Evidence | None) -> str:
-    """Describe how a session ended: killed, exited, expired, stopped or died."""
+    """Describe how a session ended: stopped, hung, killed, exited, expired or died."""
+    if cause is Cause.STOPPED:  # first: a supervisor stops its workers by SIGKILL, and that is no crash
+        return "was stopped (by SIGTERM, or for new code)"
     if seen is not None and seen.is_oom:
         return "was killed because its memory ran out"
+    if seen is not None and seen.is_hang:
+        return f"hung: {seen.note}"
     if seen is not None and seen.signal is not None:
         known = {one.value for one in signal.Signals}
         name = signal.Signals(seen.signal).name if seen.signal in known else f"signal {seen.signal}"
         return f"was killed by {name}"
     if seen is not None and seen.exit_code is not None:
         return f"ended with exit code {seen.exit_code}"
-    if cause is Cause.EXPIRED:
-        return "gave no sign of life until its lease ran out"
-    return "was stopped" if cause is Cause.STOPPED else "died"
+    return "gave no sign of life until its lease ran out" if cause is Cause.EXPIRED else "died"

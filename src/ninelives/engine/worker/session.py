@@ -72,6 +72,7 @@ class OwnSession:
             raise
         self.lease = Lease(self._store, self._clock, self.id, self.lease_ms, sent_ms=sent_ms, lost=lost)
         self.lease.since = registered.started_ms, steady_ms
+        self.lease.halts = registered.halts
         self.has_begun = True
 
     def serves(self, agents: Sequence[str]) -> bool:
@@ -87,8 +88,9 @@ class OwnSession:
         await self._end()
 
     async def _end(self) -> None:
+        counts = {self.id: self.lease.counts} if self.has_begun else None
         with suppress(NineLivesError):  # then its lock or its lease shows that it has ended
-            await asyncio.to_thread(self._store.end_sessions, [self.id], Cause.STOPPED)
+            await asyncio.to_thread(self._store.end_sessions, [self.id], Cause.STOPPED, counts=counts)
 
 
 class IdleSession:

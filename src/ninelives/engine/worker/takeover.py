@@ -9,7 +9,8 @@ owned the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 
@@ -17,18 +18,23 @@ import msgspec
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, NineLivesError
-from ninelives.core.journal.recovery_log import Completion, Recovery, Verified
+from ninelives.core.journal.recovery_log import Completion, Left, Recovery, Verified
 from ninelives.core.journal.resources import open_in
+from ninelives.core.model.commit import Escalate
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import Journal, RunRow
+from ninelives.core.model.run import Journal, Kind, Record, RunRow, State
 from ninelives.core.model.session import Session
 from ninelives.core.rules import deaths
-from ninelives.core.rules.recovery_check import Account, account_of, faults_of_keys
+from ninelives.core.rules.counting import kind_of_start
+from ninelives.core.rules.recovery_check import JournalSummary, faults_of_keys, faults_of_state, summary_of
 from ninelives.core.values.token_usage import tokens_in
 from ninelives.engine.hooks import Hooks, Observer, RecordsCommitted, ResourceChecked, StepReplayed
 from ninelives.store import Store
 
+# What follows a doubt says what became of the run: it goes on, or a person is asked.
+_NO_OUTCOME = deaths.NO_PROGRESS | {Kind.DOUBT}
 _MOST_REDONE = 20
+_RECENT = 8  # entries of a run that are searched for its last death
 _POLL_SECONDS = 0.002
 WRITE_SECONDS = 0.25
 """How long the entry about a claim may wait for the run's first progress."""
@@ -43,21 +49,33 @@ class Takeover(Observer):
     def __init__(self, run: RunRow, taken_ms: int, clock: Clock, moved: Callable[[Takeover], None]) -> None:
         self.run, self.taken_ms, self._moved = run, taken_ms, moved
         self._clock, self._since_ms = clock, clock.boot_ms()
+        self.resumed_ms: int | None = None
         self.progress_ms: int | None = None
         self.journal: Journal | None = None
         self.steps = self.decisions = self.tokens = 0
+        self.outcome = ""
         self.redone: tuple[str, ...] = ()
+        self.kinds: Counter[str] = Counter()
+        self._replayed: list[int] = []
         self.checked = 0
         self.stale: list[str] = []
 
-    def begin(self, journal: Journal, redone: Iterable[str]) -> None:
+    def begin(self, journal: Journal, redone: Mapping[str, Record]) -> None:
         """Keep the journal of the first execution, and the steps that were started without an outcome."""
         if self.journal is None:
             self.journal, self.redone = journal, tuple(redone)[:_MOST_REDONE]
+            self.kinds.update(map(kind_of_start, redone.values()))
+
+    @property
+    def saved_ms(self) -> int:
+        """How long the replayed steps had taken when they were executed."""
+        took = {record.seq: record.took_ms or 0 for record in self.journal.records} if self.journal else {}
+        return sum(took.get(seq, 0) for seq in self._replayed)
 
     def replayed(self, event: StepReplayed) -> None:
         """Count a step whose outcome was found in the journal."""
         self.steps += 1
+        self._replayed.append(event.record.seq)
         if event.declared.is_decision:
             self.decisions += 1
             self.tokens += tokens_in(bytes(event.record.body.v or b""))
@@ -69,12 +87,17 @@ class Takeover(Observer):
             self.stale.append(f"{event.target}: {event.stale}")
 
     def committed(self, event: RecordsCommitted) -> None:
-        """Note the time of the first durable progress, on the store's clock: our wall clock may be wrong."""
-        is_progress = event.change is not None or any(
-            kind not in deaths.NO_PROGRESS for kind, _ in event.records
-        )
+        """Note when the run first writes, and its first durable progress.
+
+        On the store's clock: our wall clock may be wrong.
+        """
+        if self.resumed_ms is None:
+            # An intent is enough: replay is over. What the first new step takes is not the recovery's.
+            self.resumed_ms = self.taken_ms + self._clock.boot_ms() - self._since_ms
+        is_progress = event.change is not None or any(kind not in _NO_OUTCOME for kind, _ in event.records)
         if self.progress_ms is None and is_progress:
             self.progress_ms = self.taken_ms + self._clock.boot_ms() - self._since_ms
+            self.outcome = "escalated" if isinstance(event.change, Escalate) else "recovered"
             self._moved(self)
 
     def report(self, hooks: Hooks) -> None:
@@ -156,6 +179,7 @@ class RecoveryRecorder:
             died_ms=died.ended_ms or 0 if died is not None else 0,
             renewed_ms=died.renewed_ms if died is not None else 0,
             taken_ms=takeover.taken_ms,
+            resumed_ms=takeover.resumed_ms,
             progress_ms=takeover.progress_ms,
             deaths=run.deaths,
             records=run.length,
@@ -164,8 +188,21 @@ class RecoveryRecorder:
             tokens=takeover.tokens,
             redone=takeover.redone,
             verified=_verified(self._store, takeover),
+            agent=run.agent,
+            outcome=self._outcome(takeover),
+            saved_ms=takeover.saved_ms,
+            redone_kinds=dict(takeover.kinds),
         )
         return self._entry(Happening.RECOVERED, run.id, msgspec.json.encode(body))
+
+    def _outcome(self, takeover: Takeover) -> str:
+        """Return what became of a run that was taken over; empty if that is open."""
+        if takeover.progress_ms is not None:
+            return takeover.outcome
+        row = self._store.read_run(takeover.run.id)
+        if row is None or row.state is not State.ESCALATED:
+            return ""
+        return takeover.outcome or ("escalated" if takeover.journal is not None else "lost")
 
     def _completed(self, run: str) -> NewEntry | None:
         row = self._store.read_run(run)
@@ -177,22 +214,37 @@ class RecoveryRecorder:
 
 def _verified(store: Store, takeover: Takeover) -> Verified:
     """Check the journal (its chain was verified on loading), and compare the dedup table with it."""
-    journal, account, held = takeover.journal, Account(0, {}, ()), 0
+    journal, summary, held = takeover.journal, JournalSummary(0, {}, ()), 0
     faults: tuple[str, ...] = ("the journal could not be read",)
     if journal is not None:
         try:
             held = len(open_in(journal.records))
-            account = account_of(journal.records)
-            rows = store.read_keys(list(account.keys)) if account.keys else {}
-            faults = account.faults + faults_of_keys(journal.run.id, account.keys, rows, takeover.taken_ms)
+            summary = summary_of(journal.records)
+            rows = store.read_keys(list(summary.keys)) if summary.keys else {}
+            faults = summary.faults + faults_of_keys(journal.run.id, summary.keys, rows, takeover.taken_ms)
         except Corrupt as error:
             faults = (error.what,)
+    left = _left(store, takeover.run) if journal is not None else None
+    if left is not None and journal is not None:
+        faults += faults_of_state(left, takeover.run.length, journal.records)
     return Verified(
         records=len(journal.records) if journal is not None else 0,
-        outcomes=account.outcomes,
+        outcomes=summary.outcomes,
         resources=held,
-        keys=len(account.keys),
+        keys=len(summary.keys),
         checked=takeover.checked,
         stale=tuple(takeover.stale),
         faults=faults,
+        compared=left is not None,
     )
+
+
+def _left(store: Store, run: RunRow) -> Left | None:
+    """Return what the last worker left of a run, by the recovery log; None where it does not say."""
+    try:
+        entries = store.read_log(run=run.id, limit=_RECENT)
+        bodies = [one.body for one in entries if one.kind is Happening.LEFT and one.session == run.left_by]
+        left = msgspec.json.decode(bodies[0], type=Left) if bodies else None
+    except (NineLivesError, msgspec.DecodeError):
+        return None
+    return left if left is not None and left.head else None

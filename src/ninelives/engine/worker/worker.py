@@ -110,6 +110,7 @@ class Worker:
                 while not until():
                     # Before the claim: a wake-up that comes while we ask for runs is not lost.
                     self._woken.clear()
+                    await self._notice(lease.halts)
                     next_due_ms: int | None = None
                     if born is not None:
                         await self._take((born,), lease, wakeups)
@@ -151,6 +152,7 @@ class Worker:
         while True:
             try:
                 await self._own.begin(agents, self._lost)
+                self._own.lease.learn = self._executor.governing.notice
             except StoreAway as error:
                 if self._away is None:
                     raise
@@ -195,6 +197,10 @@ class Worker:
         self._has_found_nothing = False
         # Beside a suspect nothing is claimed: its death must be attributed to no other run.
         if free <= 0 or self._solo is not None:
+            with suppress(StoreUnavailable):
+                # Of no run, but of halts: they must not wait until there is room.
+                await self._notice((await self._ask(0, agents, only, solo=False)).halts)
+            self._is_taking = False
             return None
         # Counted before the claim: what arrives during it may be about the runs that we get.
         claims, wakeups, ends = Claims((), None), self._executor.news.wakeups, self._ends
@@ -208,11 +214,17 @@ class Worker:
             if not claims.runs and self._suspects_since_ms is not None and self._all_have_moved():
                 claims = await self._ask(1, agents, only, solo=True)
                 self._suspects_since_ms = None
+        await self._notice(claims.halts)
         await self._take(claims.runs, lease, wakeups)
         if self._suspects_since_ms is not None and is_their_turn:
             return None  # other runs are due, but wait until those here have made progress
         dues = (claims.next_due_ms, claims.next_suspect_ms if not self._tasks else None)
         return min((due for due in dues if due is not None), default=None)
+
+    async def _notice(self, halts: int) -> None:
+        """Learn of halts before anything begins; `halts` is the version that the store has seen."""
+        with suppress(StoreUnavailable):  # the next claim or renewal brings it again
+            await self._executor.governing.notice(halts)
 
     async def _take(self, claimed: Sequence[RunRow], lease: Lease, wakeups: int) -> None:
         """Start executing runs that this session has claimed, after that many wake-ups."""
@@ -236,7 +248,7 @@ class Worker:
 
     async def _ask(self, free: int, agents: Sequence[str], only: str | None, *, solo: bool) -> Claims:
         # In turn: an agent with many runs must not starve the others.
-        room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._turn)}
+        room = {name: min(free, self._room(name, free)) for name in sorted(agents, key=self._priority)}
         queues = sorted({AGENTS[name].queue for name in agents})
         self._is_taking = True  # if we are cut off before `_take` is done, the session may own runs
         return await self._executor.calls.call(
@@ -249,7 +261,7 @@ class Worker:
         limit = self._limits.get(agent)
         return free if limit is None else limit - self._running[agent]
 
-    def _turn(self, agent: str) -> tuple[int, int]:
+    def _priority(self, agent: str) -> tuple[int, int]:
         """Sort key of agents: least recently claimed first; the initial order differs per worker."""
         lot = self._lots.get(agent)
         if lot is None:

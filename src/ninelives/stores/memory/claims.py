@@ -8,6 +8,7 @@ from ninelives.core.errors import UsageError
 from ninelives.core.model.run import Claims, NewRun, RunRow
 from ninelives.core.rules import deaths
 from ninelives.core.rules import run_rules as rules
+from ninelives.stores.memory import lookups
 from ninelives.stores.memory.sessions import owned
 from ninelives.stores.memory.tables import Tables, Transaction
 from ninelives.stores.shared import commit_rules, creation
@@ -42,6 +43,7 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
         tuple(taken),
         _next_due(run for run in left if is_ours(run)),
         _next_due(run for run in left if only is None and deaths.is_suspect(run)),
+        halts=lookups.halts_version(tx),
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun
 from ninelives.core.journal import chain
+from ninelives.core.model.capsule import Capsule
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.run import Journal, News
-from ninelives.core.rules import validation
+from ninelives.core.rules import capsules, validation
 from ninelives.stores.memory.tables import Contents, Transaction
 
 
@@ -34,6 +35,14 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineL
         except (Corrupt, UnknownRun) as error:
             journals.append(error)
     return journals
+
+
+def read_capsule(tx: Transaction, run_id: str) -> Capsule:
+    """Return everything that is stored of a run; see `Maintenance.export_run`."""
+    journal, rows = read_journal(tx, run_id, 0), tx.contents.rows
+    queue = rows.signals.get(run_id, ())
+    keys = (rows.keys[name] for name in rows.holds.get(run_id, ()) if name in rows.keys)
+    return capsules.capsule_of(journal, queue, len(queue), keys)
 
 
 def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from ninelives.core.errors import UnknownRun
 from ninelives.core.journal import recovery_log
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import KeyState
 from ninelives.core.model.run import Kind, Record, RunRow, State
-from ninelives.core.rules import dedup
+from ninelives.core.rules import counting, dedup
 from ninelives.core.rules import run_rules as rules
-from ninelives.store import Fault, Progress, Pruned, Stats
-from ninelives.stores.memory.tables import Contents
-from ninelives.stores.shared import maintenance
+from ninelives.store import Fault, Pruned, Stats
+from ninelives.stores.memory.tables import Contents, Transaction
+from ninelives.stores.shared import maintenance, walk
+from ninelives.stores.shared.maintenance import Limits
 
 
 def measure(contents: Contents) -> Stats:
@@ -34,69 +36,83 @@ def measure(contents: Contents) -> Stats:
     )
 
 
-def verify(contents: Contents, progress: Progress | None) -> list[Fault]:
-    """Return all faults: of runs in order, then of keys, then of blobs."""
-    return maintenance.verify(lambda check: check(contents), _CHECKS, progress)
+def _run_faults(tx: Transaction, run: RunRow, records: Sequence[Record]) -> list[Fault]:
+    lost = {digest for record in records for digest in record.blobs} - tx.contents.blobs.keys()
+    return walk.run_faults(run, records) + [walk.missing_blob(run.id, digest) for digest in sorted(lost)]
 
 
-def _run_faults(contents: Contents, run: RunRow, records: Sequence[Record]) -> list[Fault]:
-    lost = {digest for record in records for digest in record.blobs} - contents.blobs.keys()
-    missing = [Fault(run.id, f"blob {digest.hex()} is missing") for digest in sorted(lost)]
-    return maintenance.run_faults(run, records) + missing
-
-
-def _beside(contents: Contents, run: RunRow, keys: list[str]) -> maintenance.Beside:
-    rows = contents.rows
+def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> walk.Beside:
+    rows = tx.contents.rows
     items = (rows.items.get(name) for name in rows.items_of.get(run.id, ()))
-    return maintenance.Beside(
+    return walk.Beside(
         keys={key: rows.keys[key] for key in keys if key in rows.keys},
         items={item.id: item.state for item in items if item is not None},
-        signals=maintenance.signal_numbers((one.number, one.taken) for one in rows.signals.get(run.id, ())),
-        sessions=contents.sessions,
+        signals=walk.signal_numbers((one.number, one.taken) for one in rows.signals.get(run.id, ())),
+        sessions=tx.contents.sessions,
     )
 
 
-def _key_faults(contents: Contents) -> list[Fault]:
-    held = (key for key in contents.rows.keys.values() if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT))
-    owners = ((key, contents.rows.runs.get(key.run)) for key in held)
+def _listed(tx: Transaction, after: int, last: int, limit: int) -> list[tuple[int, str]]:
+    runs = tx.contents.rows.runs.values()
+    return sorted((run.number, run.id) for run in runs if after < run.number <= last)[:limit]
+
+
+def _journal(tx: Transaction, run: str) -> tuple[RunRow, list[Record]]:
+    if run not in tx.contents.rows.runs:
+        raise UnknownRun(f"no run has the id {run!r}", run=run)
+    return tx.contents.rows.runs[run], list(tx.contents.journals[run])
+
+
+def _key_faults(tx: Transaction) -> list[Fault]:
+    rows = tx.contents.rows
+    held = (key for key in rows.keys.values() if key.state in (KeyState.RESERVED, KeyState.IN_DOUBT))
+    owners = ((key, rows.runs.get(key.run)) for key in held)
     return [
-        maintenance.stray_key(key.key, key.run, key.state)
+        walk.stray_key(key.key, key.run, key.state)
         for key, owner in owners
         if owner is None or owner.state.is_final
     ]
 
 
-def _log_faults(contents: Contents) -> None:
-    log = contents.log
-    recovery_log.verify_all(log, length=len(log), head=log[-1].check if log else recovery_log.START)
+def _log_faults(tx: Transaction) -> None:
+    log, base = tx.contents.log, tx.contents.log_base
+    head = log[-1].check if log else base.check
+    recovery_log.verify_all(log, length=base.seq + len(log), head=head, base=base)
 
 
-_CHECKS = maintenance.Checks[Contents](
-    structure=(),
-    run_ids=lambda contents: sorted(contents.rows.runs, key=lambda run: contents.rows.runs[run].number),
-    journal=lambda contents, run: (contents.rows.runs[run], contents.journals[run]),
-    run=_run_faults,
-    beside=_beside,
-    others=(_key_faults, _log_faults),
-    digests=lambda contents: list(contents.blobs),
-    packed=lambda contents, digest: contents.blobs[digest].packed,
-)
+def _digests(tx: Transaction, after: str, limit: int) -> tuple[list[bytes], str | None]:
+    found = sorted(digest for digest in tx.contents.blobs if digest.hex() > after)[:limit]
+    return found, walk.last_of(found, limit, bytes.hex)
 
 
-def prune(contents: Contents, ended_before_ms: int, forget_before_ms: int, now_ms: int) -> Pruned:
+SECTIONS: walk.Sections = {
+    "runs": walk.Runs(
+        last=lambda tx: tx.contents.last_number,
+        listed=_listed,
+        journal=_journal,
+        faults=_run_faults,
+        beside=_beside,
+    ),
+    "others": walk.whole(_key_faults, _log_faults),
+    "blobs": walk.Blobs(listed=_digests, packed=lambda tx, digest: tx.contents.blobs[digest].packed),
+}
+"""How the contents are verified."""
+
+
+def prune(contents: Contents, limits: Limits, now_ms: int) -> Pruned:
     """Remove what is old enough."""
     journals = records = keys = forgotten = 0
     for run in list(contents.rows.runs.values()):
         stored = len(contents.journals[run.id])
         if not run.state.is_final:
             _keep_from(contents, run, _previous_turn(contents, run))
-        elif run.changed_ms < max(ended_before_ms, forget_before_ms):
+        elif limits.may_clear(run):
             _keep_from(contents, run, run.length)
             _drop_messages(contents, run.id)
             journals += stored > 0
             keys += _bury_keys(contents, run.id)
         records += stored - len(contents.journals[run.id])
-        if run.state.is_final and run.changed_ms < forget_before_ms:
+        if run.state.is_final and run.changed_ms < limits.forget_before_ms:
             _forget(contents, run.id)
             forgotten += 1
     return Pruned(
@@ -105,7 +121,26 @@ def prune(contents: Contents, ended_before_ms: int, forget_before_ms: int, now_m
         blobs=_drop_blobs(contents, now_ms - rules.BLOB_GRACE_MS),
         keys=keys,
         runs=forgotten,
+        entries=_cut_log(contents, limits.log_before_ms),
+        sessions=_drop_sessions(contents, limits.log_before_ms),
     )
+
+
+def _cut_log(contents: Contents, before_ms: int) -> int:
+    gone = maintenance.old_entries(tuple(contents.log), before_ms, contents.rows.runs)
+    if gone:
+        contents.log_base = recovery_log.base_after(contents.log_base, gone)
+        del contents.log[: len(gone)]
+    return len(gone)
+
+
+def _drop_sessions(contents: Contents, before_ms: int) -> int:
+    named = {run.left_by for run in contents.rows.runs.values() if run.left_by is not None}
+    found = [lease.session for lease in contents.sessions.values()]
+    old = [one.id for one in found if maintenance.is_old_session(one, before_ms, named)]
+    for name in old:
+        del contents.sessions[name]
+    return len(old)
 
 
 def _previous_turn(contents: Contents, run: RunRow) -> int:
@@ -138,7 +173,9 @@ def _bury_keys(contents: Contents, run: str) -> int:
 
 
 def _forget(contents: Contents, run: str) -> None:
-    del contents.rows.runs[run], contents.journals[run]
+    row = contents.rows.runs.pop(run)
+    contents.grow(counting.forgotten([(row.agent, row.state.value)]))
+    del contents.journals[run]
     contents.rows.waits.pop(run, None)
 
 

@@ -11,15 +11,16 @@ from ninelives.stores.memory.tables import Transaction
 
 def append(tx: Transaction, new: Sequence[NewEntry]) -> None:
     """Append entries to the log."""
-    log = tx.contents.log
-    head = log[-1].check if log else recovery_log.START
-    log.extend(recovery_log.seal(len(log), head, tx.now_ms, new))
+    log, base = tx.contents.log, tx.contents.log_base
+    head = log[-1].check if log else base.check
+    log.extend(recovery_log.seal(base.seq + len(log), head, tx.now_ms, new))
 
 
 def read(tx: Transaction, run: str | None, below: int, limit: int) -> list[LogEntry]:
     """Return entries, newest first, each verified against the one before it."""
-    log = tx.contents.log
+    log, base = tx.contents.log, tx.contents.log_base
     found = [entry for entry in reversed(log) if run in (None, entry.run) and entry.seq < below][:limit]
     return [
-        recovery_log.verify(log[one.seq - 1].check if one.seq else recovery_log.START, one) for one in found
+        recovery_log.verify(log[one.seq - base.seq - 1].check if one.seq > base.seq else base.check, one)
+        for one in found
     ]

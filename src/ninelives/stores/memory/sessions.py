@@ -11,6 +11,7 @@ from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, NewSession, Session
 from ninelives.core.rules import deaths
 from ninelives.core.rules import run_rules as rules
+from ninelives.stores.memory.lookups import halts_version
 from ninelives.stores.memory.recovery_log import append as append_log
 from ninelives.stores.memory.tables import SessionLease, Transaction
 from ninelives.stores.shared import sessions
@@ -35,9 +36,9 @@ class Sessions:
         """Begin a session."""
         return self._write(lambda tx: _register(tx, new))
 
-    def renew(self, session: str) -> Session:
+    def renew(self, session: str, counts: str) -> Session:
         """Renew the lease of a session that still has one."""
-        return self._write(lambda tx: _renew(tx, session))
+        return self._write(lambda tx: _renew(tx, session, counts))
 
     def end(self, given: Mapping[str, Ending] | None) -> list[Session]:
         """End the given sessions, or all whose lease has run out."""
@@ -63,14 +64,14 @@ def _register(tx: Transaction, new: NewSession) -> Session:
         raise sessions.taken(new.id)
     session = sessions.begun(new, tx.now_ms)
     tx.contents.sessions[new.id] = SessionLease(session, tx.clock.boot_ms())
-    return session
+    return replace(session, halts=halts_version(tx))
 
 
-def _renew(tx: Transaction, session: str) -> Session:
+def _renew(tx: Transaction, session: str, counts: str) -> Session:
     lease = owned(tx, session)
-    lease.session = replace(lease.session, renewed_ms=tx.now_ms)
+    lease.session = replace(lease.session, renewed_ms=tx.now_ms, counts=counts or lease.session.counts)
     lease.renewed_boot_ms = tx.clock.boot_ms()
-    return _read(tx, lease)
+    return replace(_read(tx, lease), halts=halts_version(tx))
 
 
 def _find(tx: Transaction, session: str) -> Session | None:
@@ -91,7 +92,7 @@ def _end_all(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Sessio
     live = _live(tx)
     if given is None:
         expired = [lease for lease in live if lease.left_ms(tx.clock.boot_ms()) == 0]
-        return [_end(tx, lease, (Cause.EXPIRED, None)) for lease in expired]
+        return [_end(tx, lease, Ending(Cause.EXPIRED)) for lease in expired]
     for lease in tx.contents.sessions.values():
         if lease.session.id in given and lease.session.ended_ms is not None:
             lease.session = rules.proved(lease.session, given[lease.session.id][1])
@@ -103,10 +104,11 @@ def _end(tx: Transaction, lease: SessionLease, ending: Ending) -> Session:
     rows, now_ms = tx.contents.rows, tx.now_ms
     owned = [run for run in rows.runs.values() if run.session == lease.session.id]
     moved = {run.id for run in owned if _has_progressed(tx, run)}
+    released = sessions.released(lease.session, ending, owned, moved, now_ms)
     lease.session = sessions.ended(lease.session, ending, now_ms)
-    after, entries = sessions.released(lease.session, ending, owned, moved, now_ms)
-    rows.runs.update({run.id: run for run in after})
-    append_log(tx, entries)
+    rows.runs.update({run.id: run for run in released.runs})
+    append_log(tx, released.entries)
+    tx.contents.grow(released.counts)
     tx.wakes = True
     return _read(tx, lease)
 

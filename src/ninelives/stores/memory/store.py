@@ -15,21 +15,23 @@ from ninelives.core.clock import Clock
 from ninelives.core.errors import StoreUnsafe
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.run import Claims, NewRun, RunRow
-from ninelives.store import Fault, Progress, Pruned, Stats
+from ninelives.store import Pruned, Stats
 from ninelives.stores.memory import claims, journals, lookups, maintenance, recovery_log
 from ninelives.stores.memory.sessions import Sessions
 from ninelives.stores.memory.tables import Contents, Tables, Transaction
 from ninelives.stores.shared import commit_rules, inbound
 from ninelives.stores.shared.checked_store import Answer, CheckedStore, Created
+from ninelives.stores.shared.maintenance import Limits
 from ninelives.stores.shared.selection import Wanted
 
-VERSION = 2
+VERSION = 3
 
 
 class MemoryStore(CheckedStore[Transaction]):
     """Keep everything in memory; implements `Store` and `Maintenance`."""
 
     _journals, _log, _lookups, _open_tables = journals, recovery_log, lookups, Tables
+    _sections = maintenance.SECTIONS
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -133,12 +135,5 @@ class MemoryStore(CheckedStore[Transaction]):
         """Measure the store."""
         return self._read(lambda tx: maintenance.measure(tx.contents))
 
-    def verify(self, progress: Progress | None = None) -> list[Fault]:
-        """Read everything and check it."""
-        return self._read(lambda tx: maintenance.verify(tx.contents, progress))
-
-    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
-        """Remove old journals, expired runs and blobs that nothing refers to."""
-        return self._write(
-            lambda tx: maintenance.prune(tx.contents, ended_before_ms, forget_before_ms, tx.now_ms)
-        )
+    def _prune(self, limits: Limits) -> Pruned:
+        return self._write(lambda tx: maintenance.prune(tx.contents, limits, tx.now_ms))

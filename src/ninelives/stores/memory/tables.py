@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
+from ninelives.core.journal.recovery_log import WHOLE, LogBase
 from ninelives.core.model.commit import Commit
+from ninelives.core.model.counter import Counts, Series
 from ninelives.core.model.inbox import Signal
 from ninelives.core.model.log_entry import LogEntry
 from ninelives.core.model.run import Record, RunRow
@@ -45,8 +48,16 @@ class Contents:
     journals: dict[str, list[Record]] = field(default_factory=dict)
     sessions: dict[str, SessionLease] = field(default_factory=dict)
     log: list[LogEntry] = field(default_factory=list)
+    log_base: LogBase = WHOLE
     blobs: dict[bytes, Blob] = field(default_factory=dict)
+    counters: dict[Series, int] = field(default_factory=dict)
     last_number: int = 0
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def grow(self, counts: Counts) -> None:
+        """Let counters grow."""
+        for one, number in counts.items():
+            self.counters[one] = self.counters.get(one, 0) + number
 
 
 @dataclass(slots=True)
@@ -86,6 +97,10 @@ class Tables(tables.CutTables):
         """Return which of these blobs exist."""
         return self._contents.blobs.keys() & set(digests)
 
+    def count(self, counts: Counts) -> None:
+        """Let the store's counters grow."""
+        self._contents.grow(counts)
+
     def numbers(self, count: int) -> Iterable[int]:
         """Return the numbers of new runs, in order."""
         self._contents.last_number += count
@@ -112,6 +127,11 @@ class Tables(tables.CutTables):
     def send(self, run: RunRow, signal: Signal) -> None:
         """Append a signal to a run's queue."""
         self.rows.signals[run.id] = (*self.rows.signals.get(run.id, ()), signal)
+
+    def put_signals(self, run: RunRow, queue: Sequence[Signal]) -> None:
+        """Store all signals that were ever sent to an imported run."""
+        if queue:
+            self.rows.signals[run.id] = tuple(queue)
 
     def stored(self, run: RunRow) -> Iterable[Record]:
         """Return a run's records from its base on."""

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from ninelives.core.errors import Corrupt, UsageError
+from ninelives.core.model.document import HALTS
 from ninelives.core.model.run import Claims, NewRun, RunRow
 from ninelives.core.model.session import Session
 from ninelives.core.rules import run_rules, validation
+from ninelives.stores.postgres.lookups import halts_version
 from ninelives.stores.postgres.server.connection import ServerAnswer
 from ninelives.stores.postgres.sessions import may_act
 from ninelives.stores.postgres.tables import Tables
@@ -52,9 +56,10 @@ def peek(tx: Transaction, session: str, wanted: Wanted) -> tuple[Claims, int]:
     """Return when the next wanted run falls due, and the time; claim nothing. Raises LeaseLost."""
     # Sent first and read last: with the two searches it is one round trip.
     cursor = tx.ask("read_sessions", (texts([session]),))
+    halts = tx.ask("document_version", (HALTS,))
     seen = _next_due(tx, wanted)
     may_act(tx, session, cursor.fetchall())
-    return seen, tx.now_ms
+    return replace(seen, halts=halts_version(halts)), tx.now_ms
 
 
 def _next_due(tx: Transaction, wanted: Wanted) -> Claims:
@@ -76,6 +81,7 @@ def _family(tx: Transaction, run: str, wanted: Wanted) -> list[RunRow]:
 def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
     """Claim due runs for a session; see `Store.claim_runs`."""
     shared = _share(tx, session)
+    halts = tx.ask("document_version", (HALTS,))
     if wanted.only is not None:
         seen = _family(tx, wanted.only, wanted)
         owner = may_act(tx, session, shared.fetchall())
@@ -84,13 +90,14 @@ def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
         )
         claimed = _claimed(tx, given, owner)
         taken = {run.id for run in given}
-        return Claims(claimed, min((run.due_ms or 0 for run in seen if run.id not in taken), default=None))
+        next_due_ms = min((run.due_ms or 0 for run in seen if run.id not in taken), default=None)
+        return Claims(claimed, next_due_ms, halts=halts_version(halts))
     owner = may_act(tx, session, shared.fetchall())
     limit = min(limit, 1) if wanted.solo else limit
     due = _due(tx, _values(wanted, limit, solo=wanted.solo) | {"now": tx.now_ms})
     claimed = _claimed(tx, run_rules.chosen(due, wanted.quotas, limit, solo=wanted.solo), owner)
     left = _next_due(tx, wanted)
-    return Claims(claimed, left.next_due_ms, left.next_suspect_ms)
+    return Claims(claimed, left.next_due_ms, left.next_suspect_ms, halts=halts_version(halts))
 
 
 def _claimed(tx: Transaction, given: Sequence[RunRow], owner: Session) -> tuple[RunRow, ...]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import astuple
+
 from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.model.run import Kind, Record
 from ninelives.core.rules import run_rules, validation
@@ -24,6 +26,8 @@ from ninelives.stores.shared import rows
 
 _VERSION = len(migrations())
 _ONE = [(1,)]
+_FREE = {"needs": None, "required": None, "required_version": None}
+"""For a batch that requires nothing."""
 _SUMS = ("sum_steps", "sum_in", "sum_out", "sum_progress", "sum_error", "sum_retrying")
 Wakes = Callable[[bool, bool], tuple[list[str], list[int]]]
 """Given whether there is work and whether there is output: the channels to notify, and their doors."""
@@ -53,7 +57,7 @@ def _run_of(one: Commit) -> str:
 
 def _is_quick(one: Commit) -> bool:
     """Return whether a commit only appends to its run, or completes it, and refers to no blobs."""
-    if not one.records or not (one.is_plain or one.is_plain_end):
+    if not one.records or not (one.is_plain or one.is_plain_end or one.is_plain_if):
         return False
     for record in one.records:  # noqa: SIM110 (the hot path)
         if record.blobs:
@@ -81,10 +85,24 @@ def _append_one(pool: Pool, one: Commit, now_ms: int | None) -> bool:
 
 def _append(pool: Pool, batch: Sequence[Commit], now_ms: int | None, wakes: Wakes) -> set[str]:
     """Append to the runs whose row is as the commit expects (owner, length, head); return which."""
+    required = {required for one in batch for required in one.requires}
+    if len(required) > 1:
+        return set()  # a rare mixture, for the rules
     ends, emits = any(one.change for one in batch), any(run_rules.emits(one) for one in batch)
     channels, doors = wakes(ends, emits)
     values = _many(batch) | {"now": now_ms, "version": _VERSION, "channels": channels, "doors": doors}
-    ((positions, _),) = pool.ask("append_many", values)
+    if not required:
+        ((positions, _),) = pool.ask("append_many", values)
+    else:
+        ((name, version),) = map(astuple, required)
+        values |= {
+            "needs": [bool(one.requires) for one in batch],
+            "required": name,
+            "required_version": version,
+        }
+        # The lock first, by a statement of its own:
+        # one that waits for a lock goes on with the version of before.
+        ((positions, _),) = pool.ask("append_many", values, after=("lock_documents", ([name], [False])))
     return {batch[position - 1].run for position in positions}
 
 
@@ -100,6 +118,7 @@ def _many(batch: Sequence[Commit]) -> dict[str, Any]:
         "effects": [run_rules.effect_length_of(one) for one in batch],
         "ends": [one.change is not None for one in batch],
         **_sums(batch),
+        **_FREE,
         **_columns([one.records[0] for one in batch], ""),
         "owners": [position for position, _ in more],
         "more_seqs": [record.seq for _, record in more],
@@ -125,10 +144,12 @@ def _columns(records: Sequence[Record], prefix: str) -> dict[str, Any]:
 
 
 def _apply_all(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
-    quick = sorted((one for one in batch if _is_quick(one)), key=_run_of)
+    tables = Tables(tx)
+    tables.lock_documents(batch)
+    quick = sorted((one for one in batch if _is_quick(one) and not one.requires), key=_run_of)
     done = _append_in(tx, quick) if quick else set()
     others = [one for one in batch if one.run not in done]
-    return [Verdict(run, Outcome.COMMITTED) for run in done] + rules.apply(tx, Tables(tx), others)
+    return [Verdict(run, Outcome.COMMITTED) for run in done] + rules.apply(tx, tables, others)
 
 
 def _append_in(tx: Transaction, quick: Sequence[Commit]) -> set[str]:

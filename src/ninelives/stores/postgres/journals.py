@@ -8,9 +8,10 @@ from contextlib import suppress
 
 from ninelives.core.errors import Corrupt, NineLivesError
 from ninelives.core.journal import chain
+from ninelives.core.model.capsule import Capsule
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.run import Journal, News, Record, RunRow
-from ninelives.core.rules import validation
+from ninelives.core.rules import capsules, validation
 from ninelives.stores.postgres.lookups import find_runs
 from ninelives.stores.postgres.transaction import Transaction, get_run
 from ninelives.stores.shared import rows
@@ -32,6 +33,16 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineL
     found = find_runs(tx, names)
     reading = _Reading(tx, [(run, max(run.turn_seq, run.base)) for run in found.values()])
     return [reading.journal(found[name]) if name in found else validation.unknown_run(name) for name in names]
+
+
+def read_capsule(tx: Transaction, run_id: str) -> Capsule:
+    """Return everything that is stored of a run; see `Maintenance.export_run`."""
+    journal = read_journal(tx, run_id, 0)
+    signals, held = tx.ask("signals_of_run", (journal.run.number,)), tx.ask("keys_of_run", (run_id,))
+    with decoding("a signal or a key", run_id):
+        queue = [rows.signal_of(run_id, row) for row in signals.fetchall()]
+        keys = [rows.key_of(row) for row in held.fetchall()]
+    return capsules.capsule_of(journal, queue, max((one.number for one in queue), default=0), keys)
 
 
 class _Reading:

@@ -1,27 +1,32 @@
-"""What operators do: measure, verify, prune. In small transactions, so that writers are not held up."""
+"""What operators do: measure, verify, prune. In small parts, so that writers are not held up."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.run import Record, RunRow
-from ninelives.store import Fault, Progress, Pruned, Stats
+from ninelives.core.rules import counting
+from ninelives.store import Fault, Pruned, Stats
 from ninelives.stores.postgres import lookups, recovery_log
 from ninelives.stores.postgres.server.pool import Pool
 from ninelives.stores.postgres.transaction import Transaction, get_run
-from ninelives.stores.shared import maintenance, rows
+from ninelives.stores.shared import maintenance, rows, walk
+from ninelives.stores.shared.maintenance import AT_ONCE, Limits
+from ninelives.stores.shared.walk import KeyedRows
+
+Page = tuple[list[Fault], int, str | None]
+_REFERENCES = KeyedRows("blob_references", (0, 1), (b"", -1))
 
 
 def measure(tx: Transaction, schema: str) -> Stats:
     """Count what is in the store."""
     return maintenance.stats_of(tx.all("count_runs"), tx.all("count_others", (schema,))[0])
-
-
-def verify(pool: Pool, progress: Progress | None) -> list[Fault]:
-    """Read every chain, every row and every blob; collect all faults, not only the first."""
-    return maintenance.verify(pool.read, _CHECKS, progress)
 
 
 def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
@@ -30,44 +35,99 @@ def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
     return run, tuple(rows.record_of(row) for row in found)
 
 
-def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
+def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> walk.Beside:
     owners = [name for name in (run.session, run.left_by) if name]
-    return maintenance.Beside(
+    return walk.Beside(
         keys=lookups.read_keys(tx, keys),
         items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
-        signals=maintenance.signal_numbers(tx.all("signal_numbers", (run.number,))),
+        signals=walk.signal_numbers(tx.all("signal_numbers", (run.number,))),
         sessions={name for (name,) in tx.all("known_sessions", (owners,))},
     )
 
 
-def _row_faults(tx: Transaction) -> list[Fault]:
-    readers = maintenance.READERS.items()
-    return [fault for name, read in readers for fault in maintenance.row_faults(name, tx.all(name), read)]
+def _rows(
+    table: KeyedRows,
+    orphans: Callable[[Transaction, tuple[Any, ...], tuple[Any, ...]], list[Fault]] | None = None,
+    width: int | None = None,
+) -> walk.Section:
+    """Make a section of rows; `orphans` are the faults between two keys, `width` is a row without its key."""
+    read = walk.READERS[table.name]
+
+    def page(tx: Transaction, after: str, limit: int) -> Page:
+        before = table.values(after)
+        found = tx.all(table.name, (*before, limit))
+        faults = list(walk.row_faults(table.name, found, lambda row: read(row[:width])))
+        if orphans is not None and found:
+            faults += orphans(tx, before, tuple(found[-1][column] for column in table.at))
+        return faults, len(found), table.position(before, found, limit)
+
+    return walk.pages(page)
+
+
+def _stray_keys(tx: Transaction, before: tuple[Any, ...], last: tuple[Any, ...]) -> list[Fault]:
+    return [walk.stray_key(*row) for row in tx.all("stray_keys", (*before, *last))]
+
+
+def _references(tx: Transaction, after: str, limit: int) -> Page:
+    before = _REFERENCES.values(after)
+    found = tx.all("blob_references", (*before, limit))
+    missing = [
+        walk.missing_blob(run, digest)
+        for digest, _, run, is_there in found
+        if run is not None and not is_there
+    ]
+    return missing, len(found), _REFERENCES.position(before, found, limit)
+
+
+def _counters(tx: Transaction) -> list[Fault]:
+    name = "all_counters"
+    return list(walk.row_faults(name, tx.all(name), walk.READERS[name]))
+
+
+def _digests(tx: Transaction, after: str, limit: int) -> tuple[list[bytes], str | None]:
+    found = [bytes(digest) for (digest,) in tx.all("blob_digests", (bytes.fromhex(after), limit))]
+    return found, walk.last_of(found, limit, bytes.hex)
 
 
 def _packed(tx: Transaction, digest: bytes) -> bytes | None:
     return next((packed for _, packed in tx.all("read_blobs", ([digest],))), None)
 
 
-_CHECKS = maintenance.Checks(
-    structure=(maintenance.orphans,),
-    run_ids=lambda tx: [run for (run,) in tx.all("run_ids")],
-    journal=_journal,
-    run=lambda _, run, records: maintenance.run_faults(run, records),
-    beside=_beside,
-    others=(_row_faults, recovery_log.verify),
-    digests=lambda tx: [digest for (digest,) in tx.all("blob_digests")],
-    packed=_packed,
-)
+_BY_TEXT = partial(KeyedRows, at=(0,), start=("",))
+SECTIONS: walk.Sections = {
+    "stray records": walk.orphans(
+        last=lambda tx: tx.all("last_recorded")[0][0],
+        listed=lambda tx, after, limit: tx.all("stray_records", (after, limit)),
+    ),
+    "runs": walk.Runs(
+        last=lambda tx: tx.all("last_run")[0][0],
+        listed=lambda tx, after, last, limit: tx.all("runs_between", (after, last, limit)),
+        journal=_journal,
+        faults=lambda _, run, records: walk.run_faults(run, records),
+        beside=_beside,
+    ),
+    "keys": _rows(_BY_TEXT("all_keys"), _stray_keys),
+    "items": _rows(_BY_TEXT("all_items")),
+    "signals": _rows(KeyedRows("all_signals", (6, 0), (-1, -1)), width=6),
+    "sessions": _rows(_BY_TEXT("all_sessions")),
+    "documents": _rows(_BY_TEXT("all_documents")),
+    "counters": walk.whole(_counters),
+    "references": walk.pages(_references),
+    "log": walk.whole(recovery_log.verify),
+    "blobs": walk.Blobs(listed=_digests, packed=_packed),
+}
+"""How the tables are verified, in order."""
 
 
-def prune(pool: Pool, ended_before_ms: int, forget_before_ms: int, grace_ms: int) -> Pruned:
+def prune(pool: Pool, limits: Limits, grace_ms: int) -> Pruned:
     """Remove what is old; see `Maintenance.prune`."""
     removal = maintenance.Removal(
-        clear=partial(_clear, before_ms=max(ended_before_ms, forget_before_ms)),
+        clear=partial(_clear, limits=limits),
         shorten=_shorten,
-        forget=partial(_forget, before_ms=forget_before_ms),
+        forget=partial(_forget, before_ms=limits.forget_before_ms),
         sweep=lambda tx: _counted(tx, "sweep_blobs", (tx.now_ms - grace_ms,)),
+        cut=partial(recovery_log.cut, before_ms=limits.log_before_ms),
+        drop_sessions=lambda tx: _counted(tx, "drop_sessions", (limits.log_before_ms, AT_ONCE)),
     )
     pruned = maintenance.prune(pool.write, removal)
     # One row for each connection that ever wrote: without this the table grows with every restart.
@@ -82,10 +142,11 @@ def _counted(tx: Transaction, name: str, values: tuple[object, ...]) -> int:
     return int(count)
 
 
-def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
+def _clear(tx: Transaction, limits: Limits) -> list[tuple[int, int]]:
     """Clear the journals of some ended runs; their rows keep head and length."""
     done = []
-    for number, run, length, head in tx.all("ended_runs", (before_ms,)):
+    own = msgspec.json.encode(limits.of_agents).decode()
+    for number, run, length, head in tx.all("ended_runs", (limits.latest, own, limits.of_others)):
         removed = _counted(tx, "delete_records", (number, length))
         buried = _counted(tx, "bury_keys", (run,))
         for statement, value in (("delete_signals", number), ("delete_items", run), ("forget_blobs", number)):
@@ -113,5 +174,6 @@ def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
 
 def _forget(tx: Transaction, before_ms: int) -> int:
     batch = tx.all("forgettable_runs", (before_ms,))
-    tx.many("forget_run", batch)
+    tx.many("forget_run", [(number,) for number, _, _ in batch])
+    lookups.add_counts(tx, counting.forgotten((agent, state) for _, agent, state in batch))
     return len(batch)

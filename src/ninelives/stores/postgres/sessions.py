@@ -15,10 +15,12 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, StoreUnavailable
+from ninelives.core.model.document import HALTS
 from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
 from ninelives.core.rules import run_rules
 from ninelives.processes import is_dead
+from ninelives.stores.postgres import lookups
 from ninelives.stores.postgres.recovery_log import append as append_log
 from ninelives.stores.postgres.server.death_watch import Ring
 from ninelives.stores.postgres.server.open_connection import Connection, is_lost
@@ -61,7 +63,8 @@ class Sessions:
             # Whether it has a lock is in the row: behind a pooler
             # there is none, and a missing one must not mean a death.
             tx.do("insert_session", (*row, lock is not None))
-            return rows.session_of((*row, None, None, None), _BOOT, tx.boot_ms)
+            halts = lookups.halts_version(tx.ask("document_version", (HALTS,)))
+            return replace(rows.session_of((*row, None, None, None, ""), _BOOT, tx.boot_ms), halts=halts)
 
         # Read before it is sent: our lease must not end after the server's.
         sent_ms = self._pool.leases.now_ms()
@@ -78,7 +81,7 @@ class Sessions:
                 self._hosts.add(new.host)
         return session
 
-    def renew(self, session: str) -> Session:
+    def renew(self, session: str, counts: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
         lock, sent_ms = self._locks.get(session), self._pool.leases.now_ms()
 
@@ -86,11 +89,19 @@ class Sessions:
             # In the same transaction: the server's own list says
             # whether the lock that we believe to hold is there.
             held = tx.ask("held_locks") if lock is not None else None
+            halts = tx.ask("document_version", (HALTS,))
             found = may_act(tx, session, tx.all("lock_sessions", (texts([session]),)))
             is_held = lock is not None and lock.is_held
-            tx.do("renew_session", (tx.now_ms, tx.boot_ms, is_held, session))
+            tx.do("renew_session", (tx.now_ms, tx.boot_ms, is_held, session, counts))
             is_known = held is None or (lock_number(self._schema, session),) in held.fetchall()
-            return replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms), is_held and not is_known
+            renewed = replace(
+                found,
+                renewed_ms=tx.now_ms,
+                left_ms=found.lease_ms,
+                counts=counts or found.counts,
+                halts=lookups.halts_version(halts),
+            )
+            return renewed, is_held and not is_known
 
         renewed, is_dropped = self._pool.write(work)
         self._pool.leases.renewed(renewed, sent_ms)
@@ -129,7 +140,7 @@ class Sessions:
 
         live, held = self._pool.read(work)
         # Our own sessions never watch each other: one process dies as a whole.
-        others = [(row[0], row[14]) for row in live if row[0] not in self._locks]
+        others = [(row[0], row[15]) for row in live if row[0] not in self._locks]
         is_held = {name: lock_number(self._schema, name) in held for name, _ in others}
         there = [name for name, _ in others if is_held[name]]
         following = min([name for name in there if name > own] or there, default=None)
@@ -228,12 +239,12 @@ class Sessions:
         """Return the sessions of rows, and whether each had a lock and has dropped it."""
         if not found:
             return []
-        is_locked = {row[0] for row in found if row[14]}
+        is_locked = {row[0] for row in found if row[15]}
         held = {number for (number,) in tx.all("held_locks")} if is_locked else set()
         judged = []
         for row in found:
             with decoding("a session's row"):
-                session = tx.leases.judged(rows.session_of(row[:14], _BOOT, tx.boot_ms))
+                session = tx.leases.judged(rows.session_of(row[:15], _BOOT, tx.boot_ms))
             is_held = lock_number(self._schema, session.id) in held
             is_dropped = session.id in is_locked and not is_held
             # Not passed on as dropped: on a server that proves the end of a connection, never of a process.
@@ -251,7 +262,7 @@ def may_act(tx: Transaction, name: str, found: Sequence[rows.Row]) -> Session:
     session = None
     if found:
         with decoding("a session's row"):
-            session = tx.leases.judged_own(rows.session_of(found[0][:14], _BOOT, tx.boot_ms))
+            session = tx.leases.judged_own(rows.session_of(found[0][:15], _BOOT, tx.boot_ms))
     return sessions.may_act(name, session)
 
 
@@ -263,7 +274,7 @@ def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None
 
 def _release(tx: Transaction, session: Session, ending: Ending) -> Session:
     """End a session and release its runs, except those whose rows are damaged."""
-    cause, evidence = ending
+    cause, evidence, _ = ending
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     owned: list[RunRow] = []
     for row in tx.all("runs_of_session", (session.id,)):
@@ -275,8 +286,9 @@ def _release(tx: Transaction, session: Session, ending: Ending) -> Session:
     suspects = {run.number: run for run in owned if run.deaths > 0}
     since = (list(suspects), [run.death_length for run in suspects.values()])
     moved = {suspects[number].id for (number,) in tx.all("has_progressed", since)} if suspects else ()
-    after, log = sessions.released(session, ending, owned, moved, tx.now_ms)
-    save_runs(tx, after)
-    append_log(tx, log)
+    released = sessions.released(session, ending, owned, moved, tx.now_ms)
+    save_runs(tx, released.runs)
+    append_log(tx, released.entries)
+    lookups.add_counts(tx, released.counts)
     tx.wakes = True
     return sessions.ended(session, ending, tx.now_ms)

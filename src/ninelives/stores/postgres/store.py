@@ -15,7 +15,7 @@ from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.run import Claims, NewRun, RunRow
 from ninelives.core.model.session import Cause, NewSession, Session
 from ninelives.core.rules import run_rules
-from ninelives.store import Fault, Progress, Pruned, Stats
+from ninelives.store import Pruned, Stats
 from ninelives.stores.postgres import claims, commits, journals, lookups, maintenance, recovery_log
 from ninelives.stores.postgres.server import schema
 from ninelives.stores.postgres.server.address import Address, parse
@@ -27,6 +27,7 @@ from ninelives.stores.postgres.tables import Tables
 from ninelives.stores.postgres.transaction import LoneStatement, Transaction
 from ninelives.stores.shared import inbound
 from ninelives.stores.shared.checked_store import Answer, Created, ServerStore
+from ninelives.stores.shared.maintenance import Limits
 from ninelives.stores.shared.selection import Wanted
 
 
@@ -34,6 +35,7 @@ class PostgresStore(ServerStore[Transaction]):
     """A store in one schema of a database; implements `Store` and `Maintenance`."""
 
     _journals, _log, _lookups, _open_tables = journals, recovery_log, lookups, Tables
+    _sections = maintenance.SECTIONS
     _sessions: Sessions
     _pool: Pool
 
@@ -153,11 +155,5 @@ class PostgresStore(ServerStore[Transaction]):
         """Measure the store."""
         return self._pool.read(lambda tx: maintenance.measure(tx, self._address.schema))
 
-    def verify(self, progress: Progress | None = None) -> list[Fault]:
-        """Read everything and check it."""
-        self._pool.require()
-        return maintenance.verify(self._pool, progress)
-
-    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
-        """Remove what is no longer needed, in small transactions."""
-        return maintenance.prune(self._pool, ended_before_ms, forget_before_ms, run_rules.BLOB_GRACE_MS)
+    def _prune(self, limits: Limits) -> Pruned:
+        return maintenance.prune(self._pool, limits, run_rules.BLOB_GRACE_MS)

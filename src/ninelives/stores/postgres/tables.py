@@ -6,7 +6,8 @@ when they are written. A row that does not exist cannot be locked: if another tr
 ours fails on its primary key and is made again.
 
 What has no lock is guarded by the lock on its run's row: signals, items, waits, and children, which are not
-created while their parent's row is locked. Waiters of a key are guarded by the key's row.
+created while their parent's row is locked. Waiters of a key are guarded by the key's row. Documents are
+locked by name, before all rows.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ninelives.core.model.commit import Commit, End
+from ninelives.core.model.counter import Counts
+from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import Record, RunRow
 from ninelives.stores.postgres import lookups
+from ninelives.stores.postgres.server.connection import ServerAnswer
 from ninelives.stores.postgres.transaction import Transaction, append_all, refer, runs_in, save_runs
 from ninelives.stores.shared import rows
 from ninelives.stores.shared.lazy_tables import Names, Sets, SqlTables, grouped, listed
@@ -31,10 +35,24 @@ class Tables(SqlTables, CutTables):
     def __init__(self, tx: Transaction) -> None:
         super().__init__()
         self._tx = tx
+        self._documents: tuple[list[str], ServerAnswer] | None = None
+
+    def lock_documents(self, batch: Sequence[Commit]) -> None:
+        """Lock the documents that a batch requires or changes, in the order of names; do not wait yet."""
+        required = {one.name for commit in batch for one in commit.requires}
+        changed = {op.account for commit in batch for op in commit.accounts}
+        names = rows.texts(sorted(required | changed))
+        if names:
+            self._tx.ask("lock_documents", (names, [name in changed for name in names]))
+            # A statement of its own, behind the locks: it sees what their last holders wrote.
+            self._documents = names, self._tx.ask("find_documents", (names,))
 
     def prepare(self, batch: Sequence[Commit]) -> None:
         """Lock and load what a batch will need; all runs before all keys, each in the order of names."""
         self.runs.fetch([one.run for one in batch])
+        if self._documents is not None:
+            names, answer = self._documents
+            self.documents.fill(names, {one.name: one for one in lookups.documents_in(answer.fetchall())})
         parents = (self.runs.get(one.run) for one in batch if isinstance(one.change, End))
         # A parent gets news of the end: lock it with the runs, since locking it after keys could deadlock.
         self.runs.fetch([run.parent for run in parents if run is not None and run.parent is not None])
@@ -49,6 +67,10 @@ class Tables(SqlTables, CutTables):
     def known_blobs(self, digests: Sequence[bytes]) -> set[bytes]:
         """Return which of these blobs exist."""
         return lookups.known_blobs(self._tx, digests)
+
+    def count(self, counts: Counts) -> None:
+        """Let the store's counters grow."""
+        lookups.add_counts(self._tx, counts)
 
     # Creating runs ------------------------------------------------------------------------------
 
@@ -142,6 +164,9 @@ class Tables(SqlTables, CutTables):
     def _load_waiters(self, names: Names) -> Sets:
         return grouped(self._tx.all("waiters_of_keys", (names,)))
 
+    def _load_documents(self, names: Names) -> Mapping[str, Document]:
+        return {one.name: one for one in lookups.documents_in(self._tx.all("find_documents", (names,)))}
+
     def _load_children(self, names: Names) -> Mapping[str, tuple[str, ...]]:
         return listed((parent, child) for child, parent in self._tx.all("live_children", (names,)))
 
@@ -160,6 +185,12 @@ class Tables(SqlTables, CutTables):
         moved = [item for known, item in changed if known is not None]
         answers = [(one.state.value, one.answer, one.by, one.answered_ms, one.id) for one in moved]
         self._tx.many("update_item", answers)
+
+    def _save_documents(self, changed: Sequence[tuple[Document | None, Document]]) -> None:
+        new = [rows.row_of_document(document) for known, document in changed if known is None]
+        self._tx.many("insert_account", new)
+        moved = [rows.row_of_document(document) for known, document in changed if known is not None]
+        self._tx.many("update_document", moved)
 
     def _take_signals(self, taken: Sequence[Signal]) -> None:
         self._tx.many("take_signal", [(one.taken, one.run, one.number) for one in taken])

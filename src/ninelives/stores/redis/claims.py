@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ninelives.core.errors import UsageError
+from ninelives.core.model.document import HALTS
 from ninelives.core.model.run import Claims, NewRun, RunRow, State
 from ninelives.core.rules import deaths, run_rules
+from ninelives.stores.redis.lookups import halts_version
 from ninelives.stores.redis.run_rows import runs_in, save_run
 from ninelives.stores.redis.sessions import may_act
 from ninelives.stores.redis.tables import MARK, Tables
@@ -30,17 +32,22 @@ def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> lis
 
 def _owner(tx: Transaction, session: str) -> str | None:
     """Return the session, or None while workers are awaited and it may get no runs. Raises LeaseLost."""
-    row, awaited = _read_session(tx, session)
+    row, awaited, _ = _read_session(tx, session)
     may_act(tx, session, row)
     # Created unowned then: no session gets a run while workers are awaited (lost_writes.py).
     return None if awaited else session
 
 
-def _read_session(tx: Transaction, session: str) -> tuple[bytes | None, int]:
-    row, awaited = tx.ask(
-        [(b"HGET", tx.names.sessions, session.encode(errors="replace")), (b"SCARD", tx.names.awaited)]
+def _read_session(tx: Transaction, session: str) -> tuple[bytes | None, int, bytes | None]:
+    """Return a session's row, how many workers are awaited, and the document `halts`."""
+    row, awaited, halts = tx.ask(
+        [
+            (b"HGET", tx.names.sessions, session.encode(errors="replace")),
+            (b"SCARD", tx.names.awaited),
+            (b"HGET", tx.names.documents, HALTS.encode()),
+        ]
     )
-    return row, awaited
+    return row, awaited, halts
 
 
 def _note_claims(tx: Transaction, session: str) -> None:
@@ -64,8 +71,8 @@ def _waits(run: RunRow, wanted: Wanted) -> bool:
 class FoundRuns:
     """The result of a search: the time, the runs that this worker could take, and their rows as read."""
 
-    def __init__(self, now_ms: int, *, is_held: bool) -> None:
-        self.now_ms, self.is_held = now_ms, is_held
+    def __init__(self, now_ms: int, *, is_held: bool, halts: int) -> None:
+        self.now_ms, self.is_held, self.halts = now_ms, is_held, halts
         self.runs: dict[str, RunRow] = {}
         self.raw: dict[str, tuple[bytes, bytes]] = {}
         self.suspects: list[RunRow] = []
@@ -82,10 +89,11 @@ class FoundRuns:
         if self.is_held:
             waiting = (*self.runs.values(), *self.suspects)
             is_due = any(run_rules.is_claimable(run, self.now_ms) for run in waiting)
-            return Claims((), self.now_ms + _HELD_MS, None, is_held=is_due)
+            return Claims((), self.now_ms + _HELD_MS, None, is_held=is_due, halts=self.halts)
         left = [run.due_ms or 0 for run in self.runs.values() if run.id not in taken]
         suspects = [run.due_ms or 0 for run in self.suspects if run.id not in taken] if only is None else []
-        return Claims(tuple(taken.values()), min(left, default=None), min(suspects, default=None))
+        next_due_ms, next_suspect_ms = min(left, default=None), min(suspects, default=None)
+        return Claims(tuple(taken.values()), next_due_ms, next_suspect_ms, halts=self.halts)
 
 
 def claim(tx: Transaction, session: str, limit: int, wanted: Wanted) -> Claims:
@@ -114,9 +122,9 @@ def _search(tx: Transaction, session: str, wanted: Wanted, limit: int) -> FoundR
     names = [name for name, _ in (*main, *others)]
     given = b"" if tx.given_now_ms is None else tx.given_now_ms
     values = (session.encode(errors="replace"), (wanted.host or "").encode(), given, tx.names.tag, *quotas)
-    keys = [tx.names.sessions, tx.names.awaited, *names]
-    row, time, awaited, *lists = tx.call("look", keys, values)
-    found = FoundRuns(int(time), is_held=bool(awaited))
+    keys = [tx.names.sessions, tx.names.awaited, tx.names.documents, *names]
+    row, time, awaited, halts, *lists = tx.call("look", keys, values)
+    found = FoundRuns(int(time), is_held=bool(awaited), halts=halts_version(halts))
     tx.note_time(found.now_ms)
     may_act(tx, session, row or None)
     for position, listed in enumerate(lists):
@@ -140,8 +148,8 @@ def _family(tx: Transaction, session: str, wanted: Wanted, run: str) -> FoundRun
         known = set(family)
         born = [name.decode() for names in lists for name in names if name != MARK]
         born = [name for name in dict.fromkeys(born) if name not in known]
-    row, awaited = _read_session(tx, session)
-    found = FoundRuns(tx.now_ms, is_held=bool(awaited))
+    row, awaited, halts = _read_session(tx, session)
+    found = FoundRuns(tx.now_ms, is_held=bool(awaited), halts=halts_version(halts))
     may_act(tx, session, row)
     rows = tx.ask([(b"HMGET", tx.names.run(name), b"r", b"t") for name in family])
     found.raw = {name: (rest, tail) for name, (rest, tail) in zip(family, rows, strict=True)}

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import astuple
+
 from ninelives.core.journal.chain import CHECK_BYTES
 from ninelives.core.model.commit import Commit, Outcome, Verdict
 from ninelives.core.rules import run_rules
@@ -51,7 +53,7 @@ def _commit(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> list[Ver
 
 def _is_quick(one: Commit) -> bool:
     # `append.lua` compares a prefix: a shorter head would match every head that begins with it.
-    if not one.records or not one.is_plain or len(one.head) != CHECK_BYTES:
+    if not one.records or not (one.is_plain or one.is_plain_if) or len(one.head) != CHECK_BYTES:
         return False
     for record in one.records:  # noqa: SIM110 (the hot path)
         if record.blobs:
@@ -62,9 +64,18 @@ def _is_quick(one: Commit) -> bool:
 def _append(pool: Pool, batch: Sequence[Commit], now_ms: int | None) -> set[str]:
     """Append to the runs whose row is as the commit expects (owner, length, head); return which."""
     names = pool.names
-    keys = [names.store, names.output]
+    keys = [names.store, names.output, names.documents]
     emits = any(run_rules.emits(one) for one in batch)
     values: list[bytes | str | int] = [VERSION, b"" if now_ms is None else now_ms, int(emits)]
+    required = {required for one in batch for required in one.requires}
+    if len(required) > 1:
+        return set()  # a rare mixture, for the rules
+    for name, version in map(astuple, required):
+        batch = sorted(batch, key=lambda one: not one.requires)  # those that require it come first
+        beginning = encoding.beginning_of_document(name, version) if version else b""
+        values += (name, beginning, sum(bool(one.requires) for one in batch))
+    if not required:
+        values += (b"", b"", 0)
     for one in batch:
         keys += (names.run(one.run), names.journal(one.run))
         records = [encoding.record_bytes(record) for record in one.records]

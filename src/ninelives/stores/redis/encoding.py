@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ninelives.core.journal.chain import CHECK_BYTES
+from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.log_entry import LogEntry
@@ -29,6 +30,7 @@ _ID, _EPOCH, _HEAD, _LENGTH, _BASE, _TURN_SEQ, _NEWS, _CHANGED, _EFFECTS = 0, 12
 _IN_TAIL = (_ID, _EPOCH, _HEAD, _LENGTH, _BASE, _TURN_SEQ, _NEWS, _CHANGED, _EFFECTS)
 _SUMS = 31  # the columns from here on are the sums of the journal
 _FIRST_COLUMNS = 7  # the columns of a record of schema 1
+_SESSION_COLUMNS = 14  # the columns of a session of schema 2
 _TAIL = re.compile(
     rb"[R.](\d+) (\d+) (.{%d}) (\d+) (\d+) (\d+) (\d+) (\d+) (.+)" % CHECK_BYTES, re.DOTALL
 )  # epoch, length, head, changed_ms, effect_length, base, turn_seq, news, the sums
@@ -138,7 +140,7 @@ def key_of(raw: bytes) -> Key:
 
 def new_session_bytes(new: NewSession, now_ms: int, boot_ms: int) -> bytes:
     """Return the bytes of a new session."""
-    return _encode((*rows.row_of_session(new, now_ms, boot_ms, BOOT), None, None, None))
+    return _encode((*rows.row_of_session(new, now_ms, boot_ms, BOOT), None, None, None, ""))
 
 
 def session_bytes(session: Session, renewed_boot_ms: int) -> bytes:
@@ -147,14 +149,17 @@ def session_bytes(session: Session, renewed_boot_ms: int) -> bytes:
     agents = msgspec.json.encode(session.agents).decode()
     times = (session.started_ms, session.renewed_ms, renewed_boot_ms, BOOT, session.ended_ms)
     cause = session.cause.value if session.cause is not None else None
-    return _encode((*said, agents, session.keeper, *times, cause, rows.row_of_evidence(session.evidence)))
+    evidence = rows.row_of_evidence(session.evidence)
+    return _encode((*said, agents, session.keeper, *times, cause, evidence, session.counts))
 
 
 def session_of(raw: bytes, boot_ms: int) -> tuple[Session, int]:
     """Return the session of bytes, and when it was renewed by the clock of leases. Raises Corrupt."""
     with decoding("a session's row"):
         row = _decode(raw)
-        return rows.session_of(row, BOOT, boot_ms), int(row[9])
+        # Rows of schema 2 have no counts; they get some with the next renewal.
+        whole = row if len(row) > _SESSION_COLUMNS else (*row, "")
+        return rows.session_of(whole, BOOT, boot_ms), int(row[9])
 
 
 def entry_bytes(entry: LogEntry) -> bytes:
@@ -166,3 +171,20 @@ def entry_of(raw: bytes) -> LogEntry:
     """Return the entry of bytes. Raises Corrupt."""
     with decoding("an entry of the recovery log"):
         return rows.entry_of(_decode(raw))
+
+
+def document_bytes(document: Document) -> bytes:
+    """Return a document's bytes."""
+    return _encode(rows.row_of_document(document))
+
+
+def beginning_of_document(name: str, version: int) -> bytes:
+    """Return how the bytes of a document at this version begin, and no others do."""
+    # Each value of msgpack says where it ends; the two that follow take a byte each.
+    return _encode((name, version, None, None))[: -len(_encode(None)) * 2]
+
+
+def document_of(raw: bytes) -> Document:
+    """Return the document of bytes. Raises Corrupt."""
+    with decoding("a document"):
+        return rows.document_of(_decode(raw))

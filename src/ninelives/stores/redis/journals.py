@@ -8,14 +8,15 @@ from typing import Any
 
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun
 from ninelives.core.journal import chain
+from ninelives.core.model.capsule import Capsule
 from ninelives.core.model.inbox import Item
 from ninelives.core.model.run import Journal, News
-from ninelives.core.rules import validation
+from ninelives.core.rules import capsules, validation
 from ninelives.stores.redis import encoding
 from ninelives.stores.redis.run_rows import require_whole
 from ninelives.stores.redis.tables import waiting_signals
 from ninelives.stores.redis.transaction import Transaction
-from ninelives.stores.shared.rows import texts
+from ninelives.stores.shared.rows import decoding, texts
 
 Found = dict[str, Sequence[Any]]
 
@@ -36,6 +37,28 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | NineL
         except (Corrupt, UnknownRun) as error:
             journals.append(error)
     return journals
+
+
+def read_capsule(tx: Transaction, run_id: str) -> Capsule:
+    """Return everything that is stored of a run; see `Maintenance.export_run`."""
+    if not texts([run_id]):
+        raise validation.unknown_run(run_id)
+    names = tx.names
+    of_run = (names.run, names.journal, names.signals, names.sent, names.items_of, names.holds)
+    found = tx.call("capsule", [names.items, names.keys, *(name(run_id) for name in of_run)], [])
+    rest, tail, lost, raw, waiting, count, sent, items, held = found
+    row = encoding.run_of(run_id, rest or None, tail or None)
+    if row is None:
+        raise validation.unknown_run(run_id)
+    require_whole(row, lost or None)
+    records = tuple(encoding.record_of(one, run_id) for one in raw)
+    chain.verify(run_id, row.base_check, row.base, records, length=row.length, head=row.head)
+    # Those with an id are in both: as waiting, or as taken.
+    queue = {one.number: one for raw in (sent, waiting) for one in waiting_signals(run_id, raw)}
+    with decoding("the count of signals", run_id):
+        last = int(count)
+    journal = Journal(row, row.base, records, (), _items(items))
+    return capsules.capsule_of(journal, queue.values(), last, map(encoding.key_of, held))
 
 
 def read_news(tx: Transaction, seen: Mapping[str, int]) -> list[News]:

@@ -1,23 +1,28 @@
-"""What operators do: measure and verify. Everything is read in parts, so writers are not held up."""
+"""What operators do: measure, verify. In small parts, so that writers are not held up.
+
+Hashes are read by HSCAN, whose cursor means nothing to a server that was started again: a walk that goes on
+there may pass over some rows of that hash, or read them twice. The next walk reads them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from ninelives.core.errors import Corrupt
-from ninelives.core.model.key import KeyState
+from ninelives.core.model.key import Key, KeyState
 from ninelives.core.model.run import Record, RunRow, State
 from ninelives.core.rules.lost_rows import SignalNumbers
-from ninelives.store import Fault, Progress, Stats
-from ninelives.stores.redis import encoding, journals, recovery_log
+from ninelives.store import Fault, Stats
+from ninelives.stores.redis import encoding, journals, lookups, recovery_log
 from ninelives.stores.redis.run_rows import Entry, entries
-from ninelives.stores.redis.server.pool import Pool
+from ninelives.stores.redis.server.key_names import Names
 from ninelives.stores.redis.transaction import PART, Transaction
-from ninelives.stores.shared import maintenance
+from ninelives.stores.shared import maintenance, walk
 from ninelives.stores.shared.rows import decoding
 
 _HELD = (KeyState.RESERVED, KeyState.IN_DOUBT)
+Page = tuple[list[Fault], int, str | None]
 
 
 def measure(tx: Transaction) -> Stats:
@@ -60,11 +65,6 @@ def _parts(tx: Transaction, journal: bytes) -> Iterator[list[bytes]]:
         start += PART
 
 
-def verify(pool: Pool, progress: Progress | None) -> list[Fault]:
-    """Read every chain, every row and every blob; collect all faults, not only the first."""
-    return maintenance.verify(pool.read, _CHECKS, progress)
-
-
 def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
     journal = journals.read_journal(tx, run_id, 0)
     return journal.run, journal.records
@@ -72,17 +72,17 @@ def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
 
 def _run_faults(tx: Transaction, row: RunRow, _: Sequence[Record]) -> list[Fault]:
     names, run_id = tx.names, row.id
-    found = maintenance.run_faults(row)
+    found = walk.run_faults(row)
     while True:
         # Read the row and its entries at one moment: other processes may be writing.
         wanted = entries(names, row)
-        lookups = [_lookup(entry) for entry in wanted]
+        queries = [_lookup(entry) for entry in wanted]
         digests, parts, *there = tx.ask(
             [
                 (b"MULTI",),
                 (b"SMEMBERS", names.refers(run_id)),
                 (b"HMGET", names.run(run_id), b"r", b"t"),
-                *lookups,
+                *queries,
                 (b"EXEC",),
             ]
         )[-1]
@@ -95,10 +95,10 @@ def _run_faults(tx: Transaction, row: RunRow, _: Sequence[Record]) -> list[Fault
             found.append(Fault(run_id, f"an index entry is missing: {entry[0]} {entry[1]!r}"))
     lost = tx.ask([(b"HEXISTS", names.blobs, digest) for digest in digests]) if digests else []
     missing = [digest for digest, is_there in zip(digests, lost, strict=True) if not is_there]
-    return found + [Fault(run_id, f"blob {digest.hex()} is missing") for digest in sorted(missing)]
+    return found + [walk.missing_blob(run_id, digest) for digest in sorted(missing)]
 
 
-def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
+def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> walk.Beside:
     names = tx.names
     count, waiting, listed = tx.ask(
         [
@@ -111,7 +111,7 @@ def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside
     with decoding("the count of signals", run.id):
         signals = SignalNumbers(int(count or 0), frozenset(map(int, waiting)))
     items = (encoding.item_of(raw) for raw in _fields(tx, names.items, listed).values())
-    return maintenance.Beside(
+    return walk.Beside(
         keys={key.decode(): encoding.key_of(raw) for key, raw in _fields(tx, names.keys, keys).items()},
         items={item.id: item.state for item in items},
         signals=signals,
@@ -139,36 +139,91 @@ def _is_there(entry: Entry, answer: bytes | int | None) -> bool:
     return answer is not None and float(answer) == float(entry[3])
 
 
-def _key_faults(tx: Transaction) -> list[Fault]:
-    found = []
-    for part in tx.scan(b"HSCAN", tx.names.keys):
-        held = []
-        for raw in part[1::2]:
+def _hash(
+    key: Callable[[Names], bytes], check: Callable[[Transaction, list[tuple[bytes, bytes]]], list[Fault]]
+) -> walk.Section:
+    """Make a section of a hash: some fields and their values at a time."""
+
+    def page(tx: Transaction, after: str, limit: int) -> Page:
+        found, cursor = _scanned(tx, key(tx.names), after, limit)
+        return check(tx, found), len(found), cursor
+
+    return walk.pages(page)
+
+
+def _scanned(
+    tx: Transaction, key: bytes, after: str, limit: int
+) -> tuple[list[tuple[bytes, bytes]], str | None]:
+    ((cursor, part),) = tx.ask([(b"HSCAN", key, int(after or 0), b"COUNT", limit)])
+    return list(zip(part[::2], part[1::2], strict=True)), cursor.decode() if int(cursor) else None
+
+
+def _decoded(decode: Callable[[bytes], object], found: list[tuple[bytes, bytes]]) -> list[Fault]:
+    faults = []
+    for name, raw in found:
+        try:
+            decode(raw)
+        except Corrupt as error:
+            faults.append(Fault(None, f"{name!r}: {error.what}"))
+    return faults
+
+
+def _key_faults(tx: Transaction, found: list[tuple[bytes, bytes]]) -> list[Fault]:
+    held: list[Key] = []
+    faults = []
+    for name, raw in found:
+        try:
             key = encoding.key_of(raw)
-            if key.state in _HELD:
-                held.append(key)
-        rows = tx.ask([(b"HMGET", tx.names.run(key.run), b"r", b"t") for key in held]) if held else []
-        for key, parts in zip(held, rows, strict=True):
-            owner = encoding.run_of(key.run, *parts)
-            if owner is None or owner.state.is_final:
-                found.append(maintenance.stray_key(key.key, key.run, key.state))
-    return found
+        except Corrupt as error:
+            faults.append(Fault(None, f"{name!r}: {error.what}"))
+            continue
+        if key.state in _HELD:
+            held.append(key)
+    rows = tx.ask([(b"HMGET", tx.names.run(key.run), b"r", b"t") for key in held]) if held else []
+    orphans = []
+    for key, parts in zip(held, rows, strict=True):
+        owner = encoding.run_of(key.run, *parts)
+        if owner is None or owner.state.is_final:
+            orphans.append(key)
+    # Not one view: the owner may have ended, and let go of its key, between the two reads.
+    again = _fields(tx, tx.names.keys, [key.key for key in orphans])
+    kept = [
+        key
+        for key in orphans
+        if key.key.encode() in again and encoding.key_of(again[key.key.encode()]) == key
+    ]
+    return faults + [walk.stray_key(key.key, key.run, key.state) for key in kept]
 
 
-def _row_faults(tx: Transaction) -> list[Fault]:
-    found = []
-    readers = (
-        (tx.names.items, encoding.item_of),
-        (tx.names.sessions, partial(encoding.session_of, boot_ms=0)),
-    )
-    for key, decode in readers:
-        for part in tx.scan(b"HSCAN", key):
-            for name, raw in zip(part[::2], part[1::2], strict=True):
-                try:
-                    decode(raw)
-                except Corrupt as error:
-                    found.append(Fault(None, f"{name!r}: {error.what}"))
-    return found
+def _listing(tx: Transaction) -> list[Fault]:
+    documents, listed = tx.ask(
+        [(b"MULTI",), (b"HLEN", tx.names.documents), (b"ZCARD", tx.names.document_names), (b"EXEC",)]
+    )[-1]
+    if documents != listed:
+        return [Fault(None, f"there are {documents} documents, and {listed} are listed")]
+    return []
+
+
+def _last(tx: Transaction) -> int:
+    (last,) = tx.ask([(b"HGET", tx.names.store, b"number")])
+    with decoding("the count of runs"):
+        return int(last or 0)
+
+
+def _listed(tx: Transaction, after: int, last: int, limit: int) -> list[tuple[int, str]]:
+    # At one moment: a run that changes its state meanwhile would be in none of the answers, or in two.
+    queries = [
+        (b"ZRANGEBYSCORE", tx.names.in_state(state), b"(%d" % after, last, b"WITHSCORES", b"LIMIT", 0, limit)
+        for state in State
+    ]
+    found = tx.ask([(b"MULTI",), *queries, (b"EXEC",)])[-1]
+    pairs = [pair for flat in found for pair in zip(flat[1::2], flat[::2], strict=True)]
+    return sorted((int(float(score)), name.decode()) for score, name in pairs)[:limit]
+
+
+def _digests(tx: Transaction, after: str, limit: int) -> tuple[list[bytes], str | None]:
+    found, cursor = _scanned(tx, tx.names.blobs, after, limit)
+    return [digest for digest, _ in found], cursor
 
 
 def _packed(tx: Transaction, digest: bytes) -> bytes | None:
@@ -179,13 +234,16 @@ def _packed(tx: Transaction, digest: bytes) -> bytes | None:
     return packed
 
 
-_CHECKS = maintenance.Checks(
-    structure=(),
-    run_ids=run_ids,
-    journal=_journal,
-    run=_run_faults,
-    beside=_beside,
-    others=(_key_faults, _row_faults, recovery_log.verify),
-    digests=lambda tx: [one for part in tx.scan(b"HSCAN", tx.names.blobs) for one in part[::2]],
-    packed=_packed,
-)
+SECTIONS: walk.Sections = {
+    "runs": walk.Runs(last=_last, listed=_listed, journal=_journal, faults=_run_faults, beside=_beside),
+    "keys": _hash(lambda names: names.keys, _key_faults),
+    "items": _hash(lambda names: names.items, lambda _, found: _decoded(encoding.item_of, found)),
+    "documents": _hash(lambda names: names.documents, lambda _, found: _decoded(encoding.document_of, found)),
+    "sessions": _hash(
+        lambda names: names.sessions,
+        lambda _, found: _decoded(partial(encoding.session_of, boot_ms=0), found),
+    ),
+    "others": walk.whole(_listing, lookups.verify_counters, recovery_log.verify),
+    "blobs": walk.Blobs(listed=_digests, packed=_packed),
+}
+"""How the keys are verified, in order."""

@@ -66,6 +66,7 @@ def save_run(tx: Transaction, before: RunRow | None, after: RunRow) -> None:
     if before is None or encoding.rest_of(before) != rest:
         tx.do(b"HSET", name, b"r", rest)
     tx.do(b"HSET", name, b"t", encoding.tail_of(after))
+    tx.do(b"MARK", tx.names.changed, after.id.encode())
     move_entries(tx, entries(tx.names, before) if before is not None else [], entries(tx.names, after))
 
 

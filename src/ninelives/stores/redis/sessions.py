@@ -12,11 +12,14 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt
+from ninelives.core.model.counter import Counts
+from ninelives.core.model.document import HALTS
 from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Evidence, NewSession, Session
 from ninelives.core.rules import deaths, run_rules
-from ninelives.stores.redis import encoding
+from ninelives.core.rules.counting import summed
+from ninelives.stores.redis import encoding, lookups
 from ninelives.stores.redis.recovery_log import append as append_log
 from ninelives.stores.redis.run_rows import read_runs, save_run
 from ninelives.stores.redis.server.pool import Pool
@@ -41,10 +44,10 @@ class Sessions:
         self._pool.lineage.sessions.add(session.id)
         return session
 
-    def renew(self, session: str) -> Session:
+    def renew(self, session: str, counts: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
         sent_ms = self._pool.leases.now_ms()
-        renewed = self._pool.write(lambda tx: renew(tx, session))
+        renewed = self._pool.write(lambda tx: renew(tx, session, counts))
         self._pool.leases.renewed(renewed, sent_ms)
         return renewed
 
@@ -67,6 +70,7 @@ def register(tx: Transaction, new: NewSession) -> Session:
     """Begin a session; see `Store.register_session`."""
     name = new.id.encode()
     (known,) = tx.fields([(tx.names.sessions, name)])
+    (halts,) = tx.ask([(b"HGET", tx.names.documents, HALTS.encode())])
     if known is not None:
         raise sessions.taken(new.id)
     row = encoding.new_session_bytes(new, tx.now_ms, tx.boot_ms)
@@ -75,15 +79,21 @@ def register(tx: Transaction, new: NewSession) -> Session:
     if new.agents:
         # Supervisors have no agents: they write to no run, so there is nothing of them to wait for.
         tx.do(b"SADD", tx.names.workers, name)
-    return encoding.session_of(row, tx.boot_ms)[0]
+    return replace(encoding.session_of(row, tx.boot_ms)[0], halts=lookups.halts_version(halts))
 
 
-def renew(tx: Transaction, session: str) -> Session:
+def renew(tx: Transaction, session: str, counts: str) -> Session:
     """Renew a lease; see `Store.renew_session`."""
-    names = texts([session])
-    (row,) = tx.fields([(tx.names.sessions, name.encode()) for name in names]) or [None]
-    found = may_act(tx, session, row)
-    renewed = replace(found, renewed_ms=tx.now_ms, left_ms=found.lease_ms)
+    name = session.encode(errors="replace")
+    row, halts = tx.ask([(b"HGET", tx.names.sessions, name), (b"HGET", tx.names.documents, HALTS.encode())])
+    found = may_act(tx, session, row)  # which compares the row when it is written
+    renewed = replace(
+        found,
+        renewed_ms=tx.now_ms,
+        left_ms=found.lease_ms,
+        counts=counts or found.counts,
+        halts=lookups.halts_version(halts),
+    )
     tx.do(b"HSET", tx.names.sessions, session.encode(), encoding.session_bytes(renewed, tx.boot_ms))
     return renewed
 
@@ -115,8 +125,10 @@ def end(tx: Transaction, given: Mapping[str, Ending] | None) -> list[Session]:
     for session in by_name.values():
         _prove(tx, session, given[session.id][1])
     log: list[NewEntry] = []
-    ended = [_release(tx, one, given[one.id], log) for one in open_ if one.id in given]
+    counts: list[Counts] = []
+    ended = [_release(tx, one, given[one.id], log, counts) for one in open_ if one.id in given]
     append_log(tx, log)
+    lookups.add_counts(tx, summed(*counts))
     return ended
 
 
@@ -142,7 +154,9 @@ def _prove(tx: Transaction, session: Session, evidence: Evidence | None) -> None
         _write(tx, after)
 
 
-def _release(tx: Transaction, session: Session, ending: Ending, log: list[NewEntry]) -> Session:
+def _release(
+    tx: Transaction, session: Session, ending: Ending, log: list[NewEntry], counts: list[Counts]
+) -> Session:
     """End a session and release its runs, except those whose rows are damaged."""
     ended = sessions.ended(session, ending, tx.now_ms)
     _write(tx, ended)
@@ -153,10 +167,11 @@ def _release(tx: Transaction, session: Session, ending: Ending, log: list[NewEnt
         tx.do(b"SREM", workers, session.id.encode())
     owned = _owned(tx, session.id)
     moved = {run.id for run in owned if _has_progressed(tx, run)}
-    after, entries = sessions.released(session, ending, owned, moved, tx.now_ms)
-    for pair in zip(owned, after, strict=True):
+    released = sessions.released(session, ending, owned, moved, tx.now_ms)
+    for pair in zip(owned, released.runs, strict=True):
         save_run(tx, *pair)
-    log += entries
+    log += released.entries
+    counts.append(released.counts)
     tx.wakes = True
     return ended
 

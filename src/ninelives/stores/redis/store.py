@@ -13,7 +13,7 @@ from ninelives.core.clock import Clock
 from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.run import Claims, NewRun, RunRow
 from ninelives.core.rules import run_rules
-from ninelives.store import Fault, Progress, Pruned, Stats
+from ninelives.store import Pruned, Stats
 from ninelives.stores.redis import claims, commits, journals, lookups, maintenance, pruning, recovery_log
 from ninelives.stores.redis.server import schema
 from ninelives.stores.redis.server.address import parse
@@ -24,6 +24,7 @@ from ninelives.stores.redis.tables import Tables
 from ninelives.stores.redis.transaction import Transaction
 from ninelives.stores.shared import inbound
 from ninelives.stores.shared.checked_store import Answer, Created, ServerStore
+from ninelives.stores.shared.maintenance import Limits
 from ninelives.stores.shared.selection import Wanted
 
 
@@ -31,6 +32,7 @@ class RedisStore(ServerStore[Transaction]):
     """A store under one prefix of a server; implements `Store` and `Maintenance`."""
 
     _journals, _log, _lookups, _open_tables = journals, recovery_log, lookups, Tables
+    _sections = maintenance.SECTIONS
     _most = 2**31
     _pool: Pool
 
@@ -119,11 +121,5 @@ class RedisStore(ServerStore[Transaction]):
         """Measure the store."""
         return self._pool.read(maintenance.measure)
 
-    def verify(self, progress: Progress | None = None) -> list[Fault]:
-        """Read everything and check it."""
-        self._pool.require()
-        return maintenance.verify(self._pool, progress)
-
-    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
-        """Remove what is no longer needed, in small transactions."""
-        return pruning.prune(self._pool, ended_before_ms, forget_before_ms, run_rules.BLOB_GRACE_MS)
+    def _prune(self, limits: Limits) -> Pruned:
+        return pruning.prune(self._pool, limits, run_rules.BLOB_GRACE_MS)

@@ -13,6 +13,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ninelives.core.model.commit import Commit, End
+from ninelives.core.model.counter import Counts
+from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import Record, RunRow
@@ -49,6 +51,9 @@ class Tables(tables.CutTables):
         )
         self.keys: Table[Key] = self._table(lambda key: [(b"HGET", names.keys, key.encode())], self._key)
         self.items: Table[Item] = self._table(lambda one: [(b"HGET", names.items, one.encode())], self._item)
+        self.documents: Table[Document] = self._table(
+            lambda name: [(b"HGET", names.documents, name.encode())], self._document
+        )
         # The run's row guards these; it is read first.
         self.items_of: Table[tuple[str, ...]] = self._table(
             lambda run: [(b"ZRANGE", names.items_of(run), 0, -1)], _decoded, (), guard=self.runs
@@ -88,6 +93,7 @@ class Tables(tables.CutTables):
             waiters=self.waiters,
             refers=self.refers,
             children=self.children,
+            documents=self.documents,
         )
 
     def prepare(self, batch: Sequence[Commit]) -> None:
@@ -102,6 +108,8 @@ class Tables(tables.CutTables):
                 (self.items_of, [*ending, *(one.run for one in batch if one.opens)]),
                 (self.signals, [one.run for one in batch if one.takes]),
                 (self.keys, [op.key for one in batch for op in one.keys]),
+                (self.documents, [one.name for commit in batch for one in commit.requires]),
+                (self.documents, [op.account for one in batch for op in one.accounts]),
                 (
                     self.items,
                     [name for one in batch for name in (*one.closes, *(new.id for new in one.opens))],
@@ -124,6 +132,8 @@ class Tables(tables.CutTables):
             save_run(tx, before, after)
         for name, (_, key) in self.keys.changed().items():
             tx.do(b"HSET", names.keys, name.encode(), encoding.key_bytes(key))
+        for _, document in self.documents.changed().values():
+            lookups.save_document(tx, document)
         for known, item in self.items.changed().values():
             self._write_item(known, item)
         for run, (before_, queue) in self.signals.changed().items():
@@ -183,6 +193,10 @@ class Tables(tables.CutTables):
         """Return which of these blobs exist."""
         return lookups.known_blobs(self._tx, digests)
 
+    def count(self, counts: Counts) -> None:
+        """Let the store's counters grow."""
+        lookups.add_counts(self._tx, counts)
+
     # Creating runs ------------------------------------------------------------------------------
 
     def find(self, names: Sequence[str]) -> dict[str, RunRow]:
@@ -225,6 +239,18 @@ class Tables(tables.CutTables):
         tx.do(b"HSET", sent, b"n", signal.number)
         if signal.id:
             tx.do(b"HSET", sent, b"#" + signal.id.encode(), raw)
+
+    def put_signals(self, run: RunRow, queue: Sequence[Signal]) -> None:
+        """Store the signals that wait for an imported run, the ids of all, and their count."""
+        tx, names = self._tx, self._tx.names
+        for signal in queue:
+            raw = encoding.signal_bytes(signal)
+            if signal.taken is None:
+                tx.do(b"HSET", names.signals(run.id), str(signal.number), raw)
+            if signal.id:
+                tx.do(b"HSET", names.sent(run.id), b"#" + signal.id.encode(), raw)
+        if queue:
+            tx.do(b"HSET", names.sent(run.id), b"n", queue[-1].number)
 
     # Salvage ------------------------------------------------------------------------------------
 
@@ -303,6 +329,10 @@ class Tables(tables.CutTables):
     def _item(self, item: str, found: Sequence[Any]) -> Item | None:
         self._tx.expect(self._tx.names.items, item.encode(), found[0])
         return encoding.item_of(found[0]) if found[0] is not None else None
+
+    def _document(self, name: str, found: Sequence[Any]) -> Document | None:
+        self._tx.expect(self._tx.names.documents, name.encode(), found[0])
+        return encoding.document_of(found[0]) if found[0] is not None else None
 
     def _marked(self, name: bytes, flat: Sequence[bytes]) -> dict[str, bytes]:
         """Return the members of a collection; a write requires that its mark is unchanged."""

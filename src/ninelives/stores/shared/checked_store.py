@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from ninelives.core.errors import Corrupt, NineLivesError, UnknownRun, UsageError
+from ninelives.core.model.capsule import Capsule, Changes, Imported, KeyPage, Move
+from ninelives.core.model.counter import Counter, Counts, RunCount
+from ninelives.core.model.document import HALTS, Document
+from ninelives.core.model.gauges import Gauges
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.log_entry import LogEntry, NewEntry
 from ninelives.core.model.run import Claims, Control, Journal, NewRun, News, RunQuery, RunRow
 from ninelives.core.model.session import Cause, Evidence, NewSession, Session
-from ninelives.core.rules import validation
+from ninelives.core.rules import counting, documents, validation
 from ninelives.core.values import blobs
-from ninelives.stores.shared import inbound, selection
+from ninelives.store import WHOLE, Fault, Progress, Pruned, Sample, VerifiedPart
+from ninelives.stores.shared import creation, inbound, selection, walk
+from ninelives.stores.shared.maintenance import Limits
 from ninelives.stores.shared.pool import ConnectionPool
 from ninelives.stores.shared.rows import texts
 from ninelives.stores.shared.selection import Wanted
@@ -33,7 +39,7 @@ class KeepsSessions(Protocol):
     """The sessions of one store, as one process sees them."""
 
     def register(self, new: NewSession) -> Session: ...
-    def renew(self, session: str) -> Session: ...
+    def renew(self, session: str, counts: str) -> Session: ...
     def end(self, given: Mapping[str, Ending] | None) -> list[Session]: ...
     def find(self, session: str) -> Session | None: ...
     def live(self) -> list[Session]: ...
@@ -45,6 +51,7 @@ class ReadsJournals(Protocol[Tx_contra]):
     def read_journal(self, tx: Tx_contra, run_id: str, since: int | None) -> Journal: ...
     def read_journals(self, tx: Tx_contra, names: Sequence[str]) -> Sequence[Journal | NineLivesError]: ...
     def read_news(self, tx: Tx_contra, seen: Mapping[str, int]) -> list[News]: ...
+    def read_capsule(self, tx: Tx_contra, run_id: str) -> Capsule: ...
 
 
 class KeepsLog(Protocol[Tx_contra]):
@@ -55,9 +62,11 @@ class KeepsLog(Protocol[Tx_contra]):
 
 
 class FindsRows(Protocol[Tx_contra]):
-    """Runs, keys, inbox items and blobs, by name. Each reads with one statement.
+    """Runs, keys, inbox items, blobs, documents and counters, by name. Most read with one statement.
 
-    `put_blobs` gets all contents, and packed those that were not known just before.
+    `put_blobs` gets all contents, and packed those that were not known just before. `save_document` returns
+    False when another process has created the document meanwhile. `read_counters` returns the counters, the
+    counts of live sessions, and how many runs there are, all of one moment.
     """
 
     def find_runs(self, tx: Tx_contra, names: Sequence[str]) -> Mapping[str, RunRow]: ...
@@ -71,6 +80,24 @@ class FindsRows(Protocol[Tx_contra]):
     def put_blobs(
         self, tx: Tx_contra, contents: Mapping[bytes, bytes], packed: Mapping[bytes, bytes]
     ) -> None: ...
+    def find_document(self, tx: Tx_contra, name: str) -> Document | None: ...
+    def list_documents(self, tx: Tx_contra, prefix: str, after: str, limit: int) -> list[Document]: ...
+    def save_document(self, tx: Tx_contra, document: Document) -> bool: ...
+    def remove_document(self, tx: Tx_contra, name: str) -> None: ...
+    def read_changes(self, tx: Tx_contra, cursor: str, limit: int) -> Changes: ...
+    def list_keys(self, tx: Tx_contra, cursor: str, limit: int) -> KeyPage: ...
+    def count_gauges(self, tx: Tx_contra) -> Gauges: ...
+
+    def add_counts(self, tx: Tx_contra, counts: Counts) -> None: ...
+    def read_counters(self, tx: Tx_contra) -> tuple[Counts, Sequence[str], Sequence[RunCount]]: ...
+    def count_runs(self, tx: Tx_contra) -> Sequence[RunCount]: ...
+
+
+class _Documents(NamedTuple):
+    """The documents of one transaction."""
+
+    find: Callable[[str], Document | None]
+    write: Callable[[str, bytes, int], object]
 
 
 class CheckedStore(ABC, Generic[Tx]):
@@ -84,6 +111,7 @@ class CheckedStore(ABC, Generic[Tx]):
     _lookups: FindsRows[Tx]
     _open_tables: Callable[[Tx], Tables]
     _sessions: KeepsSessions
+    _sections: walk.Sections
     _migrated: tuple[int, int]
     """The schema versions before and after this object opened the store."""
     _most = 2**62
@@ -108,6 +136,10 @@ class CheckedStore(ABC, Generic[Tx]):
     @abstractmethod
     def _claim(self, session: str, limit: int, wanted: Wanted) -> Claims:
         """Claim due runs for a session."""
+
+    @abstractmethod
+    def _prune(self, limits: Limits) -> Pruned:
+        """Remove what is older than the limits."""
 
     def _peek(self, work: Callable[[Tx], Answer]) -> Answer:
         """Read with one statement."""
@@ -135,6 +167,16 @@ class CheckedStore(ABC, Generic[Tx]):
         """Return the schema versions before and after opening: opening migrates."""
         self._require()
         return self._migrated
+
+    def verify(self, progress: Progress | None = None) -> list[Fault]:
+        """Read everything and check it."""
+        self._require()
+        return walk.verify(self._read, self._sections, progress)
+
+    def verify_part(self, position: str = "", *, limit: int = 100, sample: Sample = WHOLE) -> VerifiedPart:
+        """Read and check the next part."""
+        self._require()
+        return walk.verify_part(self._read, self._sections, position, limit, sample)
 
     # Runs ---------------------------------------------------------------------------------------
 
@@ -176,9 +218,9 @@ class CheckedStore(ABC, Generic[Tx]):
         _refuse(validation.fault_in_session(new))
         return self._sessions.register(new)
 
-    def renew_session(self, session: str) -> Session:
+    def renew_session(self, session: str, *, counts: Sequence[Counter] = ()) -> Session:
         """Renew the lease of a session that still has one."""
-        return self._sessions.renew(session)
+        return self._sessions.renew(session, self._written(counts))
 
     def end_sessions(
         self,
@@ -186,13 +228,21 @@ class CheckedStore(ABC, Generic[Tx]):
         cause: Cause,
         *,
         evidence: Mapping[str, Evidence] | None = None,
+        counts: Mapping[str, Sequence[Counter]] | None = None,
     ) -> list[Session]:
         """End sessions and release their runs."""
         self._require()
-        seen = evidence or {}
+        seen, done = evidence or {}, counts or {}
         _refuse(validation.fault_in_evidence(seen))
-        given = None if sessions is None else {name: (cause, seen.get(name)) for name in sessions}
-        return self._sessions.end(given)
+        if sessions is None:
+            return self._sessions.end(None)
+        return self._sessions.end(
+            {name: Ending(cause, seen.get(name), self._written(done.get(name, ()))) for name in sessions}
+        )
+
+    def _written(self, counters: Sequence[Counter]) -> str:
+        _refuse(counting.fault_in_counters(counters))
+        return counting.write_counts(counting.counts_of(counters))
 
     def read_session(self, session: str) -> Session | None:
         """Return a session, ended or not."""
@@ -205,7 +255,11 @@ class CheckedStore(ABC, Generic[Tx]):
     def append_log(self, new: Sequence[NewEntry]) -> None:
         """Append to the recovery log."""
         _refuse(validation.fault_in_log(new))
-        self._write(lambda tx: self._log.append(tx, new))
+        self._write(lambda tx: self._append(tx, new))
+
+    def _append(self, tx: Tx, new: Sequence[NewEntry]) -> None:
+        self._log.append(tx, new)
+        self._lookups.add_counts(tx, counting.of_entries(new, tx.now_ms))
 
     def read_log(
         self,
@@ -303,6 +357,119 @@ class CheckedStore(ABC, Generic[Tx]):
             if digest not in found:
                 raise Corrupt(f"blob {digest.hex()} is missing", remedy="Restore the store from a backup")
         return {digest: blobs.unpack(digest, found[digest]) for digest in wanted}
+
+    # Capsules -----------------------------------------------------------------------------------
+
+    def export_run(self, run: str) -> Capsule:
+        """Return everything that is stored of a run."""
+        return self._read(lambda tx: self._journals.read_capsule(tx, run))
+
+    def import_runs(
+        self, capsules: Sequence[Capsule], *, hold: bool = True, move: str = ""
+    ) -> list[Imported]:
+        """Create runs from capsules, all or none."""
+        if move:
+            return self._write(
+                lambda tx: creation.arrive(tx, self._open_tables(tx), self._documents(tx), capsules, move)
+            )
+        return self._write(lambda tx: creation.take_in(tx, self._open_tables(tx), capsules, hold=hold))
+
+    def import_keys(self, keys: Sequence[Key]) -> None:
+        """Take in business keys without runs, all or none."""
+        self._write(lambda tx: creation.take_in_keys(self._open_tables(tx), keys))
+
+    def depart_runs(self, runs: Sequence[str], move: Move) -> list[RunRow]:
+        """Fence runs and send them on their way to another store."""
+        return self._write(
+            lambda tx: inbound.depart(tx, self._open_tables(tx), self._documents(tx), runs, move)
+        )
+
+    def settle_move(self, move: str, *, arrived: bool) -> list[RunRow]:
+        """End a move."""
+        return self._write(
+            lambda tx: inbound.settle_move(
+                tx, self._open_tables(tx), self._documents(tx), move, arrived=arrived
+            )
+        )
+
+    def _documents(self, tx: Tx) -> _Documents:
+        return _Documents(
+            lambda name: self._lookups.find_document(tx, name),
+            lambda name, body, version: self._replace(tx, name, body, version, ()),
+        )
+
+    # Documents ----------------------------------------------------------------------------------
+
+    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]:
+        """Return documents by name."""
+        most = self._clamped(limit)
+        if most == 0 or not (validation.is_text(prefix) and validation.is_text(after)):
+            return []
+        return self._peek(lambda tx: self._lookups.list_documents(tx, prefix, after, most))
+
+    def write_document(
+        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
+    ) -> Document | None:
+        """Write or remove a document that has this version."""
+        _refuse(documents.fault_in_write(name, body, version) or counting.fault_in_counters(counts))
+        return self._write(lambda tx: self._replace(tx, name, body, version, counts))
+
+    def _replace(
+        self, tx: Tx, name: str, body: bytes | None, version: int, counts: Sequence[Counter]
+    ) -> Document | None:
+        known = self._lookups.find_document(tx, name)
+        after = documents.written(known, name, body, version, tx.now_ms)
+        if after is known:
+            return after
+        if after is None:
+            self._lookups.remove_document(tx, name)
+        elif not self._lookups.save_document(tx, after):
+            raise documents.stale(name, version, 1)
+        # A halt must reach every worker at once, and its end the runs that wait for it.
+        tx.wakes = tx.wakes or name == HALTS
+        self._lookups.add_counts(tx, counting.counts_of(counts))
+        return after
+
+    def prune(
+        self,
+        *,
+        ended_before_ms: int,
+        forget_before_ms: int = 0,
+        log_before_ms: int = 0,
+        agents: Mapping[str, int] | None = None,
+    ) -> Pruned:
+        """Remove what is no longer needed, in small transactions."""
+        limits = Limits(
+            ended_before_ms=ended_before_ms,
+            forget_before_ms=forget_before_ms,
+            log_before_ms=log_before_ms,
+            agents=agents or {},
+        )
+        return self._prune(limits)
+
+    def gauges(self) -> Gauges:
+        """Count what metrics show."""
+        return self._read(self._lookups.count_gauges)
+
+    # Counters -----------------------------------------------------------------------------------
+
+    def read_counters(self) -> list[Counter]:
+        """Return all counters, of one moment."""
+        return self._read(lambda tx: counting.totals(*self._lookups.read_counters(tx)))
+
+    def count_runs(self) -> list[RunCount]:
+        """Count the runs of each agent, queue and state."""
+        return self._read(lambda tx: list(self._lookups.count_runs(tx)))
+
+    # Changes ------------------------------------------------------------------------------------
+
+    def changed_runs(self, cursor: str = "", *, limit: int = 1000) -> Changes:
+        """Return runs that may have changed since the cursor."""
+        return self._read(lambda tx: self._lookups.read_changes(tx, cursor, max(1, self._clamped(limit))))
+
+    def list_keys(self, cursor: str = "", *, limit: int = 1000) -> KeyPage:
+        """Return a part of all business keys."""
+        return self._read(lambda tx: self._lookups.list_keys(tx, cursor, max(1, self._clamped(limit))))
 
     def _clamped(self, limit: int) -> int:
         return min(max(0, limit), self._most)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,8 +16,8 @@ from ninelives.core.errors import Corrupt, NineLivesError, UsageError
 from ninelives.core.model.commit import Commit, End, Outcome, Verdict
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.key import Key, ReserveKey, WaitKey
-from ninelives.core.model.run import Control, Record, RunRow
-from ninelives.core.rules import dedup, inbox_rules, validation
+from ninelives.core.model.run import Control, Record, RunRow, State
+from ninelives.core.rules import dedup, documents, inbox_rules, validation
 from ninelives.core.rules import run_rules as rules
 from ninelives.stores.shared.tables import OpenTransaction, Rows, Tables
 
@@ -101,25 +102,16 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
     fenced = rules.committed(run, commit, now_ms)
     if isinstance(fenced, Verdict):
         return fenced, None
-    refusal = _taken(draft, commit) or _closed(draft, commit) or _opened(draft, commit, now_ms)
-    needless, has_waiters = 0, False
-    reserved: Key | None = None
-    for op in commit.keys:
-        if refusal is not None:
-            break
-        if isinstance(op, WaitKey):
-            # The key was let go before the run could register:
-            # counted as news, else the run would park and never wake.
-            needless += not _waits(draft, op.key, run.id)
-            continue
-        after_op = change_key(draft, op, run.id, now_ms)
-        if isinstance(after_op, Verdict):
-            refusal = after_op
-            continue
-        key, is_awaited = after_op
-        has_waiters = has_waiters or is_awaited
-        if isinstance(op, ReserveKey) and reserved is None:
-            reserved = key
+    refusal = documents.unmet(draft.documents, commit) if commit.requires else None
+    refusal = refusal or _taken(draft, commit) or _closed(draft, commit) or _opened(draft, commit, now_ms)
+    if refusal is not None:
+        return refusal, None
+    changed = _change_keys(draft, commit, now_ms) if commit.keys else _NO_KEYS
+    if isinstance(changed, Verdict):
+        return changed, None
+    needless, has_waiters, reserved = changed
+    # Last: a call whose key is held by another run spends nothing.
+    refusal = documents.charge(draft.documents, commit, now_ms) if commit.accounts else None
     if refusal is not None:
         return refusal, None
     after = rules.committed(rules.with_news(run, needless), commit, now_ms)
@@ -136,6 +128,37 @@ def write(tx: OpenTransaction, draft: Rows, commit: Commit) -> tuple[Verdict, Ru
     return Verdict(run.id, Outcome.COMMITTED, key=reserved), after
 
 
+class _ChangedKeys(NamedTuple):
+    """How many keys were free that the run would wait for, whether runs got news, and what was reserved."""
+
+    needless: int
+    has_waiters: bool
+    reserved: Key | None
+
+
+_NO_KEYS = _ChangedKeys(0, has_waiters=False, reserved=None)
+
+
+def _change_keys(draft: Rows, commit: Commit, now_ms: int) -> _ChangedKeys | Verdict:
+    """Apply the key operations of a commit, in order; return the verdict that refuses it, if one does."""
+    needless, has_waiters = 0, False
+    reserved: Key | None = None
+    for op in commit.keys:
+        if isinstance(op, WaitKey):
+            # The key was let go before the run could register:
+            # counted as news, else the run would park and never wake.
+            needless += not _waits(draft, op.key, commit.run)
+            continue
+        after_op = change_key(draft, op, commit.run, now_ms)
+        if isinstance(after_op, Verdict):
+            return after_op
+        key, is_awaited = after_op
+        has_waiters = has_waiters or is_awaited
+        if isinstance(op, ReserveKey) and reserved is None:
+            reserved = key
+    return _ChangedKeys(needless, has_waiters, reserved)
+
+
 def end(rows: Rows, run: RunRow, now_ms: int, touched: Collection[str] = ()) -> None:
     """Clean up after a run that has just ended: pass on its keys, close its items, notify its parent.
 
@@ -146,17 +169,27 @@ def end(rows: Rows, run: RunRow, now_ms: int, touched: Collection[str] = ()) -> 
         key = rows.keys.get(name)
         if key is not None and dedup.is_of_owner(key, run.id):
             rows.keys[name] = dedup.orphaned(key, now_ms)
-            _notify_waiters(rows, name, now_ms)
-    for name in rows.waits.get(run.id, ()):
-        rows.waiters[name] = rows.waiters[name] - {run.id}
-    rows.waits[run.id] = frozenset()
-    for name in rows.items_of.get(run.id, ()):
-        if rows.items[name].state is ItemState.OPEN:
-            rows.items[name] = replace(rows.items[name], state=ItemState.CLOSED)
+            notify_waiters(rows, name, now_ms)
+    stop_waiting(rows, run.id)
+    close_items(rows, run.id)
     if run.parent is not None:
         nudge(rows, run.parent, now_ms)
     if rules.takes_along(run):
         _cancel_children(rows, run.id, now_ms)
+
+
+def stop_waiting(rows: Rows, run: str) -> None:
+    """Drop a run from those that wait for keys."""
+    for name in rows.waits.get(run, ()):
+        rows.waiters[name] = rows.waiters[name] - {run}
+    rows.waits[run] = frozenset()
+
+
+def close_items(rows: Rows, run: str) -> None:
+    """Close the open inbox items of a run."""
+    for name in rows.items_of.get(run, ()):
+        if rows.items[name].state is ItemState.OPEN:
+            rows.items[name] = replace(rows.items[name], state=ItemState.CLOSED)
 
 
 def _cancel_children(rows: Rows, parent: str, now_ms: int) -> None:
@@ -164,10 +197,14 @@ def _cancel_children(rows: Rows, parent: str, now_ms: int) -> None:
         with suppress(Corrupt):  # a damaged child does not prevent its parent from ending
             child = rows.runs.get(name)
             # The list of children may name a run that was pruned, and whose id was used again.
-            if child is not None and child.parent == parent and not child.state.is_final:
+            if child is not None and child.parent == parent and not _is_gone(child):
                 rows.runs[name] = after = rules.controlled(child, Control.CANCEL, now_ms)
                 if after.state.is_final:
                     end(rows, after, now_ms)
+
+
+def _is_gone(run: RunRow) -> bool:
+    return run.state.is_final or run.state is State.MOVED
 
 
 def family(rows: Rows, run: str) -> set[str]:
@@ -247,10 +284,10 @@ def change_key(
     draft.keys[op.key] = after
     if draft.keeps_holds:
         draft.add_hold(run, op.key)
-    return after, dedup.lets_go(before, after) and _notify_waiters(draft, op.key, now_ms)
+    return after, dedup.lets_go(before, after) and notify_waiters(draft, op.key, now_ms)
 
 
-def _notify_waiters(rows: Rows, key: str, now_ms: int) -> bool:
+def notify_waiters(rows: Rows, key: str, now_ms: int) -> bool:
     """Give news to the runs that wait for a key; return whether there are any."""
     waiting = rows.waiters.get(key)
     if not waiting:

@@ -1,17 +1,23 @@
-"""What reaches a run from outside: signals, controls, people's answers. Also salvage, for its owner."""
+"""What reaches a run from outside: signals, controls, answers, moves. Also salvage, for its owner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol
 
-from ninelives.core.errors import Corrupt
+from msgspec.structs import replace
+
+from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.journal.salvage import salvaged
+from ninelives.core.model.capsule import Move
+from ninelives.core.model.document import DOCUMENT_BYTES, Document
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.run import Control, Record, RunRow, State
-from ninelives.core.rules import inbox_rules, run_rules, validation
+from ninelives.core.rules import capsules as moves
+from ninelives.core.rules import counting, dedup, inbox_rules, run_rules, validation
 from ninelives.core.values import blobs
 from ninelives.stores.shared import commit_rules
-from ninelives.stores.shared.tables import CutTables, OpenTransaction, Tables
+from ninelives.stores.shared.tables import CutTables, OpenTransaction, Rows, Tables
 
 
 def send_signal(tx: OpenTransaction, tables: Tables, run_id: str, name: str, body: bytes, id: str) -> Signal:
@@ -21,6 +27,8 @@ def send_signal(tx: OpenTransaction, tables: Tables, run_id: str, name: str, bod
     # Before the state: the sender repeats a signal whose answer was lost, and the run may have ended since.
     if known is not None:
         return inbox_rules.same_signal(known, name, body)
+    if run.state is State.MOVED:
+        raise run_rules.moved_away(run, "signalled")
     if run.state.is_final:
         raise run_rules.finished(run, "signalled")
     signal = Signal(run=run.id, number=number, name=name, id=id, body=body, at_ms=tx.now_ms)
@@ -40,6 +48,8 @@ def control(tx: OpenTransaction, tables: Tables, run_id: str, wanted: Control) -
         if after.state.is_final:
             commit_rules.end(tables.rows, after, tx.now_ms)
         tables.write_back()
+        if run.state.is_final:
+            tables.count(counting.retried(run))
         tx.wakes = True
     return after
 
@@ -49,8 +59,11 @@ def answer(tx: OpenTransaction, tables: Tables, item_id: str, digest: bytes, bod
     known = tables.item(item_id)
     item = inbox_rules.answered(known, item_id, digest, body, by, tx.now_ms)
     if item is not known:
+        run = _get_run(tables, item.run)
+        if run.state is State.MOVED:
+            raise run_rules.moved_away(run, "answered")
         tables.rows.items[item_id] = item
-        tables.rows.runs[item.run] = run_rules.resolved(_get_run(tables, item.run), tx.now_ms)
+        tables.rows.runs[item.run] = run_rules.resolved(run, tx.now_ms)
         tables.write_back()
         tx.wakes = True
     return item
@@ -107,3 +120,81 @@ def _get_run(tables: Tables, run: str) -> RunRow:
     if found is None:
         raise validation.unknown_run(run)
     return found
+
+
+# Moves -------------------------------------------------------------------------------------------
+
+
+class KeepsDocuments(Protocol):
+    """The documents of one transaction: find one by name, write one that has a version (0: it is new)."""
+
+    @property
+    def find(self) -> Callable[[str], Document | None]: ...
+    @property
+    def write(self) -> Callable[[str, bytes, int], object]: ...
+
+
+def depart(
+    tx: OpenTransaction, tables: Tables, documents: KeepsDocuments, names: Sequence[str], move: Move
+) -> list[RunRow]:
+    """Fence runs and send them on their way to another store; see `Maintenance.depart_runs`."""
+    rows, going = tables.rows, sorted(set(names))
+    known = documents.find(moves.OUT + move.id)
+    if known is not None:
+        journey = moves.read_journey(known.body)
+        if journey.stage == "called back" or {one.id for one in journey.runs} != set(going):
+            raise UsageError(f"the move {move.id!r} is {journey.stage}, and with other runs")
+        return [_get_run(tables, name) for name in going]
+    found = [_get_run(tables, name) for name in going]
+    for run in found:
+        parent = rows.runs.get(run.parent) if run.parent is not None else None
+        born = (rows.runs.get(name) for name in rows.children.get(run.id, ()))
+        children = [child for child in born if child is not None and child.parent == run.id]
+        fault = moves.fault_in_tree(run, going, parent, children)
+        if fault is not None:
+            raise fault
+    body = moves.write_journey(moves.journey_of(found, move))
+    if len(body) > DOCUMENT_BYTES:
+        raise UsageError(f"{len(found)} runs are too many for one move", remedy="Move smaller trees")
+    documents.write(moves.OUT + move.id, body, 0)
+    for run in found:
+        rows.runs[run.id] = moves.departing(run, move.url, tx.now_ms)
+        commit_rules.stop_waiting(rows, run.id)
+    tables.write_back()
+    tx.wakes = True
+    return [_get_run(tables, name) for name in going]
+
+
+def settle_move(
+    tx: OpenTransaction, tables: Tables, documents: KeepsDocuments, move: str, *, arrived: bool
+) -> list[RunRow]:
+    """End a move: its runs are in the other store, or have never left; see `Maintenance.settle_move`."""
+    rows, known = tables.rows, documents.find(moves.OUT + move)
+    if known is None:
+        raise UsageError(f"there is no move {move!r}", remedy="Begin it with `ninelives move`")
+    journey = moves.read_journey(known.body)
+    stage: Literal["arrived", "called back"] = "arrived" if arrived else "called back"
+    if journey.stage not in ("on its way", stage):
+        raise UsageError(f"the move {move!r} is {journey.stage}", remedy="Nothing was changed")
+    found = [(_get_run(tables, one.id), one) for one in journey.runs]
+    if journey.stage == "on its way":
+        for run, before in found:
+            if arrived:
+                rows.runs[run.id] = moves.arrived(run, journey.url, tx.now_ms)
+                _give_up_keys(rows, run.id, journey.url, tx.now_ms)
+                commit_rules.close_items(rows, run.id)
+            else:
+                rows.runs[run.id] = moves.called_back(run, before, tx.now_ms)
+        body = moves.write_journey(replace(journey, stage=stage))
+        documents.write(moves.OUT + move, body, known.version)
+        tables.write_back()
+        tx.wakes = True
+    return [_get_run(tables, one.id) for one in journey.runs]
+
+
+def _give_up_keys(rows: Rows, run: str, url: str, now_ms: int) -> None:
+    for name in sorted(rows.holds.get(run, ())):
+        key = rows.keys.get(name)
+        if key is not None and dedup.is_of_owner(key, run):
+            rows.keys[name] = moves.moved_key(key, url, now_ms)
+            commit_rules.notify_waiters(rows, name, now_ms)

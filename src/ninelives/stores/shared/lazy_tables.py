@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, TypeVar
 
+from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import RunRow
@@ -102,6 +103,7 @@ class SqlTables(Tables):
         self.keys: Table[Key] = Table(self._load_keys)
         self.items: Table[Item] = Table(self._load_items)
         self.signals: Table[tuple[Signal, ...]] = Table(self._load_signals, ())
+        self.documents: Table[Document] = Table(self._load_documents)
         self._waiters: Table[frozenset[str]] = Table(self._load_waiters, nothing)
         self._refers: Table[frozenset[bytes]] = Table(lambda _: {}, frozenset())
         self.rows = Rows(
@@ -115,6 +117,7 @@ class SqlTables(Tables):
             waiters=self._waiters,
             refers=self._refers,
             children=Table(self._load_children, ()),
+            documents=self.documents,
             keeps_holds=False,
         )
 
@@ -129,11 +132,19 @@ class SqlTables(Tables):
         if queues := self.signals.changed():
             signals = (signal for _, queue in queues.values() for signal in queue)
             self._take_signals([signal for signal in signals if signal.taken is not None])
+        if documents := self.documents.changed():
+            self._save_documents(list(documents.values()))
         if waiters := self._waiters.changed():
             self._write_waiters(waiters)
         if refers := self._refers.changed():
             numbered = ((self.runs[run].number, digests) for run, (_, digests) in refers.items())
             self._refer([(digest, number) for number, digests in numbered for digest in digests])
+
+    def put_signals(self, run: RunRow, queue: Sequence[Signal]) -> None:
+        """Store all signals that were ever sent to an imported run."""
+        for signal in queue:
+            self.send(run, signal)
+        self._take_signals([signal for signal in queue if signal.taken is not None])
 
     def _write_waiters(self, changed: Mapping[str, tuple[frozenset[str] | None, frozenset[str]]]) -> None:
         added: list[tuple[str, str]] = []
@@ -163,6 +174,8 @@ class SqlTables(Tables):
     @abstractmethod
     def _load_waiters(self, names: Names) -> Sets: ...
     @abstractmethod
+    def _load_documents(self, names: Names) -> Mapping[str, Document]: ...
+    @abstractmethod
     def _load_children(self, names: Names) -> Mapping[str, tuple[str, ...]]: ...
 
     def _load_items_of(self, names: Names) -> Mapping[str, tuple[str, ...]]:
@@ -185,6 +198,8 @@ class SqlTables(Tables):
     def _save_keys(self, changed: Sequence[tuple[Key | None, Key]]) -> None: ...
     @abstractmethod
     def _save_items(self, changed: Sequence[tuple[Item | None, Item]]) -> None: ...
+    @abstractmethod
+    def _save_documents(self, changed: Sequence[tuple[Document | None, Document]]) -> None: ...
     @abstractmethod
     def _take_signals(self, taken: Sequence[Signal]) -> None: ...
     @abstractmethod

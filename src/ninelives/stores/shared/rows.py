@@ -11,6 +11,8 @@ import msgspec
 from msgspec.structs import astuple
 
 from ninelives.core.errors import Corrupt
+from ninelives.core.model.counter import Series
+from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item, ItemKind, ItemState, Signal
 from ninelives.core.model.key import Key, KeyState
 from ninelives.core.model.log_entry import Happening, LogEntry
@@ -216,7 +218,7 @@ def row_of_key(key: Key) -> Row:
 
 
 def row_of_session(new: NewSession, now_ms: int, boot_ms: int, boot_id: str) -> Row:
-    """Return the row of a new session."""
+    """Return the row of a new session, up to when it was renewed."""
     agents = msgspec.json.encode(new.agents).decode()
     said = (new.id, new.host, new.pid, new.code, new.lease_ms, agents, new.keeper)
     return (*said, now_ms, now_ms, boot_ms, boot_id)
@@ -225,7 +227,7 @@ def row_of_session(new: NewSession, now_ms: int, boot_ms: int, boot_id: str) -> 
 def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
     """Return the session of a row, without its fate; a lease from another boot has run out."""
     id_, host, pid, code, lease_ms, agents, keeper = row[:7]
-    started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence = row[7:]
+    started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence, counts = row[7:]
     return Session(
         id=id_,
         host=host,
@@ -241,6 +243,7 @@ def session_of(row: Row, boot_id: str, boot_ms: int) -> Session:
         ended_ms=ended_ms,
         cause=Cause(cause) if cause else None,
         evidence=_EVIDENCE.decode(evidence) if evidence else None,
+        counts=counts,
     )
 
 
@@ -258,3 +261,23 @@ def row_of_entry(entry: LogEntry) -> Row:
 def row_of_evidence(evidence: Evidence | None) -> bytes | None:
     """Return the stored form of the evidence of a session's end."""
     return msgspec.json.encode(evidence) if evidence is not None else None
+
+
+def counter_of(row: Row) -> tuple[Series, int]:
+    """Return the counter of a row: its name with its labels, and its value."""
+    name, labels, value = row
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    _LABELS.decode(labels)
+    return (name, labels), value
+
+
+def document_of(row: Row) -> Document:
+    """Return the document of a row."""
+    name, version, body, changed_ms = row
+    return Document(name=name, version=version, body=body, changed_ms=changed_ms)
+
+
+def row_of_document(document: Document) -> Row:
+    """Return the row of a document."""
+    return document.name, document.version, document.body, document.changed_ms

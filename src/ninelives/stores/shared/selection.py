@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
-from ninelives.core.model.run import RunQuery, RunRow
+import msgspec
+from msgspec import Struct
+
+from ninelives.core.errors import UsageError
+from ninelives.core.model.capsule import RunMark
+from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.core.rules import validation
-from ninelives.stores.shared.rows import texts
+from ninelives.stores.shared.rows import Row, texts
 
 
 def is_possible(query: RunQuery) -> bool:
@@ -23,8 +29,16 @@ def fits(run: RunRow, query: RunQuery) -> bool:
         and (query.session is None or run.session == query.session)
         and (query.parent is None or run.parent == query.parent)
         and (query.after is None or run.number < query.after)
+        and (query.changed_since_ms is None or run.changed_ms >= query.changed_since_ms)
         and query.labels.items() <= run.labels.items()
     )
+
+
+def is_of_ended(query: RunQuery) -> bool:
+    """Return whether a query is for runs that ended since a moment, of any parent and owner."""
+    is_wide = query.parent is None and query.session is None and not query.labels
+    final = bool(query.states) and all(state.is_final for state in query.states)
+    return is_wide and final and query.changed_since_ms is not None
 
 
 class Wanted:
@@ -53,3 +67,53 @@ class Wanted:
     def fits(self, run: RunRow) -> bool:
         """Return whether an unowned run could be claimed by this worker."""
         return run.agent in self.quotas and run.queue in self.queues and run.pin in (None, self.host)
+
+
+# Cursors of the change feed ---------------------------------------------------------------------
+
+
+OVERLAP_MS = 15_000
+"""How much earlier than the last time ended runs are listed again: a clock may be set back a little."""
+_FINAL = frozenset(state.value for state in State if state.is_final)
+Value = TypeVar("Value")
+
+
+class TimedCursor(Struct, frozen=True, kw_only=True, array_like=True):
+    """Where a list of all runs has got to (`after`; None: it is whole), and since when changes are wanted.
+
+    `commits` is the store's count when changes were last listed, if the store has one.
+    """
+
+    since_ms: int
+    after: int | None = None
+    commits: int = -1
+
+
+def read_cursor(cursor: str, kind: type[Value]) -> Value | None:
+    """Return a cursor; None for the empty one. Raises UsageError."""
+    if not cursor:
+        return None
+    try:
+        return msgspec.json.decode(cursor, type=kind)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            "this is no cursor of this store's changes", remedy="Begin with an empty one"
+        ) from error
+
+
+def write_cursor(cursor: Struct) -> str:
+    """Return a cursor as text."""
+    return msgspec.json.encode(cursor).decode()
+
+
+def mark_of(row: Row) -> RunMark:
+    """Return the mark of a row: id, state, length, head, created_ms, and one or two parts of its stamp."""
+    id_, state, length, head, created_ms, *stamp = row
+    return RunMark(
+        id=id_,
+        stamp="".join(part.hex() if isinstance(part, bytes) else str(part) for part in stamp),
+        length=length,
+        head=head,
+        created_ms=created_ms,
+        is_final=state in _FINAL,
+    )

@@ -13,19 +13,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Container, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.errors import IdConflict, LeaseLost
 from ninelives.core.journal import recovery_log
+from ninelives.core.model.counter import Counts
 from ninelives.core.model.log_entry import NewEntry
 from ninelives.core.model.run import RunRow
 from ninelives.core.model.session import Cause, Evidence, Fate, NewSession, Session
-from ninelives.core.rules import deaths, run_rules, validation
+from ninelives.core.rules import counting, deaths, run_rules, validation
+from ninelives.stores.shared import rows
 from ninelives.stores.shared.server_clock import ServerClock
 
-Ending = tuple[Cause, Evidence | None]
+
+class Ending(NamedTuple):
+    """Why a session ends, what was seen of it, and what it says itself that it has done, if it does."""
+
+    cause: Cause
+    evidence: Evidence | None = None
+    counts: str = ""
+
+
 DROPPED = Evidence(is_gone=True, note="its lock was dropped")
 """The evidence of a lock that the kernel drops only when its process has ended."""
 
@@ -67,34 +78,45 @@ def gone(
     for session in live:
         # Proof first: a lock that the kernel dropped needs neither a lease that runs out nor a keeper's word.
         if session.fate is Fate.GONE:
-            found[session.id] = Cause.DIED, DROPPED
+            found[session.id] = Ending(Cause.DIED, DROPPED)
         # An expired lease is ended whatever its keeper does: a keeper that hangs must not strand runs.
         elif session.left_ms <= 0:
             if may_end(session):
-                found[session.id] = Cause.EXPIRED, None
+                found[session.id] = Ending(Cause.EXPIRED)
         # While the keeper lives, it alone ends the session: it first kills what the process has started.
         elif session.fate is Fate.UNKNOWN and session.keeper not in kept_by:
-            found[session.id] = Cause.DIED, dropped
+            found[session.id] = Ending(Cause.DIED, dropped)
     return found
 
 
 def ended(session: Session, ending: Ending, now_ms: int) -> Session:
-    """Return a session after its end."""
-    cause, evidence = ending
-    return with_fate(replace(session, ended_ms=now_ms, cause=cause, evidence=evidence))
+    """Return a session after its end; what it has done is in the store's counters from then on."""
+    cause, evidence, _ = ending
+    return with_fate(replace(session, ended_ms=now_ms, cause=cause, evidence=evidence, counts=""))
+
+
+class Released(NamedTuple):
+    """What the end of a session leaves: its runs, entries for the recovery log, and counts."""
+
+    runs: list[RunRow]
+    entries: list[NewEntry]
+    counts: Counts
 
 
 def released(
     session: Session, ending: Ending, owned: Sequence[RunRow], moved: Container[str], now_ms: int
-) -> tuple[list[RunRow], list[NewEntry]]:
-    """Return the runs of a session that ends, and what the recovery log says about them.
+) -> Released:
+    """Return what the end of a session leaves; `session` is its row of before.
 
-    `moved` are those that have made progress since their last death.
+    `moved` are the runs that have made progress since their last death.
     """
-    cause, evidence = ending
+    cause, evidence, handed_over = ending
     after = [deaths.released(run, cause, now_ms, has_progressed=run.id in moved) for run in owned]
     left = [recovery_log.left(session, *pair, cause) for pair in zip(owned, after, strict=True)]
-    return after, [recovery_log.ended(session, cause, evidence, len(left)), *left] if left else []
+    entries = [recovery_log.ended(session, cause, evidence, len(left)), *left] if left else []
+    with rows.decoding("a session's row"):
+        done = counting.of_end(session, cause, evidence, handed_over)
+    return Released(after, entries, counting.summed(done, counting.of_entries(entries, now_ms)))
 
 
 # Leases by our own clock ---------------------------------------------------------------------------

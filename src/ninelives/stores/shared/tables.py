@@ -14,6 +14,8 @@ from typing import Protocol, TypeVar
 from msgspec import Struct, field
 
 from ninelives.core.model.commit import Commit
+from ninelives.core.model.counter import Counts
+from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import Record, RunRow
@@ -51,6 +53,7 @@ class Rows(Struct):
     waiters: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
     refers: MutableMapping[str, frozenset[bytes]] = field(default_factory=dict)
     children: MutableMapping[str, tuple[str, ...]] = field(default_factory=dict)
+    documents: MutableMapping[str, Document] = field(default_factory=dict)
     keeps_holds: bool = True
 
     def draft(self) -> Rows:
@@ -102,6 +105,10 @@ class Tables(ABC):
     def known_blobs(self, digests: Sequence[bytes]) -> Container[bytes]:
         """Return which of these blobs exist."""
 
+    @abstractmethod
+    def count(self, counts: Counts) -> None:
+        """Let the store's counters grow."""
+
     # Creating runs ------------------------------------------------------------------------------
 
     def find(self, names: Sequence[str]) -> dict[str, RunRow]:
@@ -130,6 +137,10 @@ class Tables(ABC):
     @abstractmethod
     def send(self, run: RunRow, signal: Signal) -> None:
         """Append a signal to a run's queue."""
+
+    @abstractmethod
+    def put_signals(self, run: RunRow, queue: Sequence[Signal]) -> None:
+        """Store all signals that were ever sent to an imported run, in order."""
 
     # Salvage ------------------------------------------------------------------------------------
 

@@ -184,6 +184,7 @@ VERIFIED: dict[str, Callable[[rows.Row], rows.Row]] = {
             "read_run",
             "read_runs",
             "list_runs",
+            "list_ended",
             "list_labelled",
             "family_waiting",
             "list_children",
@@ -193,7 +194,9 @@ VERIFIED: dict[str, Callable[[rows.Row], rows.Row]] = {
         ),
         _run,
     ),
-    **dict.fromkeys(("read_signal", "waiting_signals", "all_signals"), _whole("signals", hidden=2)),
+    **dict.fromkeys(
+        ("read_signal", "waiting_signals", "signals_of_run", "all_signals"), _whole("signals", hidden=2)
+    ),
     "signals_of_runs": _whole("signals", skip=1, hidden=2),
     **dict.fromkeys(
         (
@@ -207,13 +210,20 @@ VERIFIED: dict[str, Callable[[rows.Row], rows.Row]] = {
         ),
         _whole("items"),
     ),
-    **dict.fromkeys(("read_key", "held_keys_of_run", "settled_keys_of_run", "all_keys"), _whole("keys")),
+    **dict.fromkeys(
+        ("read_key", "held_keys_of_run", "keys_of_run", "settled_keys_of_run", "all_keys", "list_keys"),
+        _whole("keys"),
+    ),
     "waiters": _whole("waiters", hidden=2),
     **dict.fromkeys(("waits", "all_waiters"), _whole("waiters")),
     "all_labels": _whole("labels"),
     **dict.fromkeys(
-        ("read_session", "live_sessions", "expired_sessions", "all_sessions"), _whole("sessions")
+        ("read_session", "live_sessions", "expired_sessions", "all_sessions", "old_sessions"),
+        _whole("sessions"),
     ),
+    "read_log_base": _whole("log_base"),
+    **dict.fromkeys(("read_counter", "all_counters"), _whole("counters")),
+    **dict.fromkeys(("read_document", "list_documents", "all_documents"), _whole("documents")),
     "read_blob": _whole("blobs", skip=1, hidden=3),
     "old_blobs": _whole("blobs"),
     "blob_references": _whole("blob_runs"),

@@ -16,6 +16,7 @@ from ninelives.stores.shared import creation, rows, sessions
 from ninelives.stores.shared.rows import decoding
 from ninelives.stores.shared.selection import Wanted
 from ninelives.stores.shared.sessions import Ending
+from ninelives.stores.sqlite import lookups
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.recovery_log import append as append_log
 from ninelives.stores.sqlite.tables import Tables
@@ -36,11 +37,11 @@ def create(tx: Transaction, batch: Sequence[NewRun], session: str | None) -> lis
 def peek(tx: Transaction, wanted: Wanted) -> Claims:
     """Return when the next wanted runs fall due, and claim nothing."""
     if wanted.only is not None:
-        return Claims((), _family_due(tx, wanted.only, wanted))
+        return Claims((), _family_due(tx, wanted.only, wanted), halts=lookups.halts_version(tx))
     waiting = _waiting_agents(tx, wanted)
     suspects = _next_due(tx, waiting, wanted.host, solo=True)
     others = suspects if wanted.solo else _next_due(tx, waiting, wanted.host, solo=False)
-    return Claims((), others, suspects)
+    return Claims((), others, suspects, halts=lookups.halts_version(tx))
 
 
 def claim(tx: Transaction, owner: Session, limit: int, wanted: Wanted, damaged: str) -> Claims:
@@ -64,7 +65,7 @@ def claim(tx: Transaction, owner: Session, limit: int, wanted: Wanted, damaged: 
     save_runs(tx, claimed)
     suspects = _next_due(tx, waiting, host, solo=True)
     others = suspects if solo else _next_due(tx, waiting, host, solo=False)
-    return Claims(claimed, others, suspects)
+    return Claims(claimed, others, suspects, halts=lookups.halts_version(tx))
 
 
 def _waiting_agents(tx: Transaction, wanted: Wanted) -> Waiting:
@@ -80,7 +81,7 @@ def _claim_family(tx: Transaction, owner: Session, run_id: str, limit: int, want
     given = run_rules.chosen(due, wanted.quotas, limit)
     claimed = tuple(run_rules.claimed(run, owner.id, tx.now_ms) for run in given)
     save_runs(tx, claimed)
-    return Claims(claimed, _family_due(tx, run_id, wanted))
+    return Claims(claimed, _family_due(tx, run_id, wanted), halts=lookups.halts_version(tx))
 
 
 def _family_due(tx: Transaction, run_id: str, wanted: Wanted) -> int | None:
@@ -148,16 +149,17 @@ def get_session(tx: Transaction, session: str, clock: Clock) -> Session:
 
 def release(tx: Transaction, session: Session, ending: Ending, damaged: str) -> None:
     """End a session and release its runs, except those whose rows are damaged."""
-    cause, evidence = ending
+    cause, evidence, _ = ending
     tx.do("end_session", (tx.now_ms, cause.value, rows.row_of_evidence(evidence), session.id))
     with decoding("a run's row"):
         owned = [rows.run_of(row) for row in tx.all("runs_of_session", (session.id, damaged))]
     # Progress matters only to a run that has deaths to forget: the others need no read of their journal.
     suspects = [run for run in owned if run.deaths > 0]
     moved = {run.id for run in suspects if tx.one("has_progressed", (run.number, run.death_length))}
-    after, log = sessions.released(session, ending, owned, moved, tx.now_ms)
-    save_runs(tx, after)
-    append_log(tx, log)
+    released = sessions.released(session, ending, owned, moved, tx.now_ms)
+    save_runs(tx, released.runs)
+    append_log(tx, released.entries)
+    lookups.add_counts(tx, released.counts)
     tx.wakes = True
 
 

@@ -2,23 +2,25 @@
 
 A commit that only appends, or that completes its run, takes two statements: a conditional update of the run's
 row, which is the fence, and the insert. Each is one call of the driver for the whole batch. A commit that
-also changes one business key (the two commits of a keyed action) needs the key's row besides. Every other
-commit is applied to tables of its own by the rules that all stores share.
+also changes one business key (the two commits of a keyed action) needs the key's row besides. Commits that
+also reserve or settle in accounts read and write each account once, for all of them. Every other commit is
+applied to tables of its own by the rules that all stores share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.commit import Commit, Outcome, Verdict
+from ninelives.core.model.document import Document
 from ninelives.core.model.key import ReserveKey, WaitKey
-from ninelives.core.rules import dedup, run_rules, validation
+from ninelives.core.rules import dedup, documents, run_rules, validation
 from ninelives.stores.shared import commit_rules, rows
-from ninelives.stores.sqlite import checks
+from ninelives.stores.sqlite import checks, lookups
 from ninelives.stores.sqlite.lookups import known_blobs
 from ninelives.stores.sqlite.tables import Tables
 from ninelives.stores.sqlite.transaction import Transaction, append_all, find_key, save_key
@@ -26,8 +28,9 @@ from ninelives.stores.sqlite.transaction import Transaction, append_all, find_ke
 
 def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     """Apply a batch; see `Store.commit`."""
-    if len(batch) > 1:
+    if len(batch) != 1 or not batch[0].is_lone:
         commit_rules.require_distinct(batch)
+        batch = _freed(tx, batch)
     plain: list[Commit] = []
     ending: list[Commit] = []
     refused: dict[str, NineLivesError] = {}
@@ -37,7 +40,7 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
             plain.append(one)
         elif (fault := _fault(tx, one)) is not None:
             refused[one.run] = fault
-        elif one.keys or not one.records:
+        elif one.keys or one.requires or not one.records:
             continue  # neither kind, which saves asking
         elif one.is_plain:
             plain.append(one)
@@ -48,14 +51,59 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     done = _append_plain(tx, plain) if plain else {}
     if ending:
         done |= _end_plain(tx, ending)
+    others: dict[str, Verdict] = {}
+    if len(done) + len(refused) < len(batch):
+        others = _apply_rest(tx, [one for one in batch if one.run not in done and one.run not in refused])
     return [
         Verdict(one.run, Outcome.COMMITTED)
         if one.run in done
         else Verdict(one.run, Outcome.REFUSED, refused[one.run])
         if one.run in refused
-        else _apply(tx, one)
+        else others[one.run]
         for one in batch
     ]
+
+
+def _apply_rest(tx: Transaction, batch: Sequence[Commit]) -> dict[str, Verdict]:
+    """Apply commits in order, as one may depend on another; return their verdicts."""
+    said: dict[str, Verdict] = {}
+    at = 0
+    while at < len(batch):
+        after = at
+        while after < len(batch) and batch[after].only_charges:
+            after += 1
+        done = _append_charging(tx, batch[at:after]) if after > at else {}
+        said |= {run: Verdict(run, Outcome.COMMITTED) for run in done}
+        at += len(done)
+        # What stopped it, or another kind of commit: the rules decide, and the next ones come after it.
+        if at < len(batch) and (not done or at < after):
+            said[batch[at].run] = _apply(tx, batch[at])
+            at += 1
+    return said
+
+
+def _freed(tx: Transaction, batch: Sequence[Commit]) -> Sequence[Commit]:
+    """Return the batch without requirements that are met: the writers' lock keeps them so.
+
+    The others keep theirs, and the rules judge them: a commit that was applied before is not refused.
+    """
+    if not any(one.requires for one in batch):
+        return batch
+    # A commit of this very batch may still change an account.
+    touched = {op.account for one in batch for op in one.accounts}
+    names = {required.name for one in batch for required in one.requires} - touched
+    found = {name: lookups.find_document(tx, name) for name in names}
+    known = {name: document for name, document in found.items() if document is not None}
+    return [
+        replace(one, requires=())
+        if one.requires and validation.fault_in(one) is None and _are_met(one, names, known)
+        else one
+        for one in batch
+    ]
+
+
+def _are_met(one: Commit, names: Collection[str], known: Mapping[str, Document]) -> bool:
+    return all(required.name in names for required in one.requires) and documents.unmet(known, one) is None
 
 
 def _fault(tx: Transaction, one: Commit) -> NineLivesError | None:
@@ -192,6 +240,50 @@ def _append_with_key(tx: Transaction, one: Commit) -> Verdict | None:
     save_key(tx, after)
     _append(tx, done, (one,))
     return Verdict(one.run, Outcome.COMMITTED, key=after if isinstance(op, ReserveKey) else None)
+
+
+def _append_charging(tx: Transaction, charging: Sequence[Commit]) -> dict[str, int]:
+    """Append, and reserve or settle in accounts; return the numbers of the runs whose commit was applied.
+
+    It stops at the first one that the rules must decide: a limit would be passed, or its run is not known.
+    """
+    known: dict[str, Document] = {}
+    after: dict[str, Document] = {}
+    seen: set[str] = set()
+    sound: list[Commit] = []
+    for one in charging:
+        if one.run not in checks.HOT or run_rules.blobs_in(one):
+            break
+        for name in {op.account for op in one.accounts} - seen:
+            seen.add(name)
+            if (document := lookups.find_document(tx, name)) is not None:
+                known[name] = after[name] = document
+        draft = dict(after)
+        if documents.charge(draft, one, tx.now_ms) is not None:
+            break
+        after = draft
+        sound.append(one)
+    # The fence before the accounts: a worker that lost its run must not charge anything.
+    done = _all_or_none(tx, sound) if sound else {}
+    if done:
+        for name, document in after.items():
+            if document is not known.get(name):
+                lookups.save_document(tx, document)
+        _append(tx, done, sound)
+    return done
+
+
+def _all_or_none(tx: Transaction, batch: Sequence[Commit]) -> dict[str, int]:
+    """Append to all of these runs, or to none: what each may charge depends on the ones before it."""
+    if len(batch) == 1:
+        return _append_known(tx, batch)
+    tx.do("begin_part")
+    done = _append_known(tx, batch)
+    if len(done) < len(batch):
+        tx.do("undo_part")  # what is known of their rows is wrong now, and no longer fits: they are read
+        done = {}
+    tx.do("end_part")
+    return done
 
 
 def _apply(tx: Transaction, one: Commit) -> Verdict:

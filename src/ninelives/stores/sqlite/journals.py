@@ -9,9 +9,10 @@ import msgspec
 
 from ninelives.core.errors import Corrupt, UnknownRun
 from ninelives.core.journal import chain
+from ninelives.core.model.capsule import Capsule
 from ninelives.core.model.inbox import Item, Signal
 from ninelives.core.model.run import Journal, News, Record, RunRow
-from ninelives.core.rules import validation
+from ninelives.core.rules import capsules, validation
 from ninelives.stores.shared import rows
 from ninelives.stores.shared.rows import decoding
 from ninelives.stores.sqlite import checks, halves
@@ -63,6 +64,15 @@ def read_journals(tx: Transaction, names: Sequence[str]) -> list[Journal | Unkno
         _verify(tx, run, first, of_turn)
         journals.append(Journal(run, first, of_turn, tuple(signals[name]), tuple(items[name])))
     return journals
+
+
+def read_capsule(tx: Transaction, run_id: str) -> Capsule:
+    """Return everything that is stored of a run; see `Maintenance.export_run`."""
+    journal = read_journal(tx, run_id, 0)
+    with decoding("a signal or a key", run_id):
+        queue = [rows.signal_of(run_id, row) for row in tx.all("signals_of_run", (journal.run.number,))]
+        keys = [rows.key_of(row) for row in tx.all("keys_of_run", (run_id,))]
+    return capsules.capsule_of(journal, queue, max((one.number for one in queue), default=0), keys)
 
 
 def _verify(tx: Transaction, run: RunRow, first: int, records: Sequence[Record]) -> None:

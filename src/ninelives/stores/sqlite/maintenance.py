@@ -1,29 +1,27 @@
-"""What operators do: measure, verify, prune, and continue after a loss."""
+"""What operators do: measure, prune, and continue after a loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.journal import chain
-from ninelives.core.model.inbox import ItemState
-from ninelives.core.model.run import Record, RunRow
-from ninelives.core.rules import dedup
-from ninelives.store import Fault, Progress, Pruned, Stats
+from ninelives.core.model.run import RunRow
+from ninelives.core.rules import counting, dedup
+from ninelives.store import Pruned, Stats
 from ninelives.stores.shared import maintenance, rows
-from ninelives.stores.sqlite import checks, halves, lookups, recovery_log
+from ninelives.stores.shared.maintenance import Limits
+from ninelives.stores.sqlite import checks, lookups, recovery_log
 from ninelives.stores.sqlite.files import anchor, paths, schema, structure
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, commits_in_file, connect, translated
 from ninelives.stores.sqlite.files.database import Database, require_closed
 from ninelives.stores.sqlite.files.paths import StorePaths
 from ninelives.stores.sqlite.files.write_queue import held
-from ninelives.stores.sqlite.queries import SQL
 from ninelives.stores.sqlite.transaction import (
     Transaction,
     delete_records,
@@ -33,99 +31,43 @@ from ninelives.stores.sqlite.transaction import (
     save_runs,
 )
 
-Answer = TypeVar("Answer")
-
 
 def measure(tx: Transaction, where: StorePaths) -> Stats:
     """Count what is in the store."""
-    files = (where.database, Path(f"{where.database}-wal"), where.anchor)
+    files = (where.database, Path(f"{where.database}-wal"))  # as in `lookups.count_gauges`
     disk_bytes = sum(file.stat().st_size for file in files if file.exists())
     return maintenance.stats_of(tx.all("count_runs"), (*tx.all("count_others")[0], disk_bytes))
 
 
-class TableReader(Protocol):
-    """What can be verified: a store's files, or a copy of them."""
-
-    def require(self) -> None:
-        """Check that this process may read."""
-
-    def read(self, work: Callable[[Transaction], Answer]) -> Answer:
-        """Run a reading transaction."""
-
-
-def verify(files: TableReader, progress: Progress | None) -> list[Fault]:
-    """Read every page, every chain and every blob; collect all faults, not only the first."""
-    files.require()
-    return maintenance.verify(files.read, _CHECKS, progress)
-
-
-def _journal(tx: Transaction, run_id: str) -> tuple[RunRow, tuple[Record, ...]]:
-    run = get_run(tx, run_id)
-    found = tx.all("read_records", (run.number, run.base))
-    return run, tuple(halves.record_of(row) for row in found)
-
-
-def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> maintenance.Beside:
-    return maintenance.Beside(
-        keys=lookups.read_keys(tx, keys),
-        items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
-        signals=maintenance.signal_numbers(tx.all("signal_numbers", (run.number,))),
-        sessions={name for (name,) in tx.all("known_sessions", (run.session, run.left_by))},
-    )
-
-
-def _structure(tx: Transaction) -> list[Fault]:
-    return [Fault(None, f"SQLite: {line}") for line in structure.faults(tx.cursor.connection)]
-
-
-def _orphans(tx: Transaction) -> list[Fault]:
-    what = "the labels of a run are not those of its row (number %d)"
-    labels = [Fault(None, what % number) for (number,) in tx.all("stray_labels")]
-    return maintenance.orphans(tx) + labels
-
-
-def _row_faults(tx: Transaction, name: str, read: Callable[[rows.Row], object]) -> list[Fault]:
-    verified = checks.VERIFIED[name]
-    with translated():
-        found = tx.cursor.execute(SQL[name]).fetchall()  # unverified, so that each fault is found
-    return list(maintenance.row_faults(name, found, lambda row: read(verified(row))))
-
-
-_READERS = maintenance.READERS | dict.fromkeys(("blob_references", "all_waiters", "all_labels"), tuple)
-_CHECKS = maintenance.Checks(
-    structure=(_structure, _orphans),
-    run_ids=lambda tx: [run for (run,) in tx.all("run_ids")],
-    journal=_journal,
-    run=lambda _, run, records: maintenance.run_faults(run, records),
-    beside=_beside,
-    others=(
-        *(partial(_row_faults, name=name, read=read) for name, read in _READERS.items()),
-        recovery_log.verify,
-    ),
-    digests=lambda tx: [digest for (digest,) in tx.all("blob_digests")],
-    packed=lambda tx, digest: next((row[0] for row in tx.all("read_blob", (digest,))), None),
-)
-
-
-def prune(files: Database, ended_before_ms: int, forget_before_ms: int, blobs_before_ms: int) -> Pruned:
+def prune(files: Database, limits: Limits, blobs_before_ms: int) -> Pruned:
     """Remove what is old; see `Maintenance.prune`."""
     # Rows that a damaged index hides would look unneeded or unreferenced, and would be removed.
     files.read(
         lambda tx: structure.require_sound(tx.cursor.connection, "runs", "records", "keys", "blob_runs")
     )
     removal = maintenance.Removal(
-        clear=partial(_clear, before_ms=max(ended_before_ms, forget_before_ms)),
+        clear=partial(_clear, limits=limits),
         shorten=_shorten,
-        forget=partial(_forget, before_ms=forget_before_ms),
+        forget=partial(_forget, before_ms=limits.forget_before_ms),
         sweep=partial(_sweep, before_ms=blobs_before_ms),
+        cut=partial(recovery_log.cut, before_ms=limits.log_before_ms),
+        drop_sessions=partial(_drop_sessions, before_ms=limits.log_before_ms),
     )
     return maintenance.prune(files.write, removal)
 
 
-def _clear(tx: Transaction, before_ms: int) -> list[tuple[int, int]]:
+def _drop_sessions(tx: Transaction, before_ms: int) -> int:
+    old = tx.all("old_sessions", (before_ms, maintenance.AT_ONCE)) if before_ms else []
+    for row in old:
+        tx.do("delete_session", (row[0],))
+    return len(old)
+
+
+def _clear(tx: Transaction, limits: Limits) -> list[tuple[int, int]]:
     """Clear the journals of some ended runs; their rows keep head and length."""
     done = []
-    for (name,) in tx.all("ended_runs", (before_ms,)):
+    own = msgspec.json.encode(limits.of_agents).decode()
+    for (name,) in tx.all("ended_runs", (limits.latest, own, limits.of_others)):
         run = get_run(tx, name)
         # All in one transaction with `_rebase`:
         # a journal without records whose row still counts them is damage.
@@ -180,11 +122,11 @@ def _shorten(tx: Transaction, after: int) -> tuple[int | None, int]:
 
 
 def _forget(tx: Transaction, before_ms: int) -> int:
-    batch = tx.all("forgettable_runs", (before_ms,))
-    for (name,) in batch:
-        run = get_run(tx, name)
+    batch = [get_run(tx, name) for (name,) in tx.all("forgettable_runs", (before_ms,))]
+    for run in batch:
         save_labels(tx, run, is_gone=True)
         tx.do("forget_run", (run.number,))
+    lookups.add_counts(tx, counting.forgotten((run.agent, run.state.value) for run in batch))
     return len(batch)
 
 

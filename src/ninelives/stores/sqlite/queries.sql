@@ -56,10 +56,23 @@ WHERE (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
   AND (:agent IS NULL OR agent = :agent)
   AND (:session IS NULL OR session = :session)
+  AND (:changed_since_ms IS NULL OR changed_ms >= :changed_since_ms)
   AND NOT EXISTS (
     SELECT 1 FROM json_each(:labels) AS wanted
     WHERE NOT EXISTS (
       SELECT 1 FROM json_each(runs.labels) AS found WHERE found.key = wanted.key AND found.value = wanted.value))
+ORDER BY number DESC LIMIT :limit;
+
+-- name: list_ended
+SELECT id, number, agent, fingerprint, queue, pin, priority, labels, parent, state, paused, cancelling, epoch, session,
+  head, length, base, base_check, turn, turn_seq, due_ms, waits, news, deaths, death_length, solo_deaths, is_alone,
+  left_by, created_ms, changed_ms, effect_length, steps, tokens_in, tokens_out, progress, last_error, retrying, "check", hot
+FROM runs INDEXED BY runs_ended
+WHERE (base = length) IN (0, 1) AND changed_ms >= :changed_since_ms
+  AND (state = 'completed' OR state = 'failed' OR state = 'cancelled')
+  AND state IN (SELECT value FROM json_each(:states))
+  AND (:after IS NULL OR number < :after)
+  AND (:agent IS NULL OR agent = :agent)
 ORDER BY number DESC LIMIT :limit;
 
 -- name: list_labelled
@@ -73,6 +86,7 @@ WHERE label.name = :label AND label.value = :value
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
   AND (:agent IS NULL OR agent = :agent)
   AND (:session IS NULL OR session = :session)
+  AND (:changed_since_ms IS NULL OR changed_ms >= :changed_since_ms)
   AND NOT EXISTS (
     SELECT 1 FROM json_each(:labels) AS wanted
     WHERE NOT EXISTS (
@@ -84,7 +98,7 @@ INSERT INTO labels (name, value, run, "check")
 SELECT key, value, ?2, sealed('labels', key, value, ?2) FROM json_each(?1);
 
 -- name: all_labels
-SELECT @labels, "check" FROM labels;
+SELECT @labels, "check" FROM labels WHERE (name, value, run) > (?1, ?2, ?3) ORDER BY name, value, run LIMIT ?4;
 
 -- name: delete_labels
 DELETE FROM labels WHERE run = ?2 AND (name, value) IN (SELECT key, value FROM json_each(?1));
@@ -120,6 +134,7 @@ WHERE parent = :parent AND (:after IS NULL OR number < :after)
   AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
   AND (:agent IS NULL OR agent = :agent)
   AND (:session IS NULL OR session = :session)
+  AND (:changed_since_ms IS NULL OR changed_ms >= :changed_since_ms)
   AND NOT EXISTS (
     SELECT 1 FROM json_each(:labels) AS wanted
     WHERE NOT EXISTS (
@@ -170,6 +185,15 @@ UPDATE runs SET head = ?1, length = ?2, changed_ms = ?3, effect_length = max(eff
     progress = coalesce(?12, progress), last_error = coalesce(?13, last_error), retrying = coalesce(?14, retrying)))
 WHERE id = ?4 AND epoch = ?5 AND length = ?6 AND head = ?7 AND state = 'running'
 RETURNING id, number;
+
+-- name: begin_part
+SAVEPOINT part;
+
+-- name: undo_part
+ROLLBACK TO part;
+
+-- name: end_part
+RELEASE part;
 
 -- name: append_known
 UPDATE runs SET hot = ?1, head = ?6, length = ?7, changed_ms = ?8, effect_length = ?9, steps = ?10, tokens_in = ?11,
@@ -303,6 +327,9 @@ SELECT 1 FROM signals NOT INDEXED WHERE run = ? AND id = ?;
 -- name: waiting_signals
 SELECT @signals, "check" FROM signals NOT INDEXED WHERE run = ? AND taken IS NULL ORDER BY number;
 
+-- name: signals_of_run
+SELECT @signals, "check" FROM signals NOT INDEXED WHERE run = ? ORDER BY number;
+
 -- name: count_waiting_signals
 SELECT count(*) FROM json_each(?) CROSS JOIN signals INDEXED BY signals_again ON signals.run = json_each.value
 WHERE signals.taken IS NULL;
@@ -377,6 +404,9 @@ ON CONFLICT (key) DO UPDATE SET action = ?2, fingerprint = ?3, run = ?4, resumab
 -- name: held_keys_of_run
 SELECT @keys, "check" FROM keys WHERE run = ? AND state IN ('reserved', 'in doubt') ORDER BY key;
 
+-- name: keys_of_run
+SELECT @keys, "check" FROM keys WHERE run = ? ORDER BY key;
+
 -- name: settled_keys_of_run
 SELECT @keys, "check" FROM keys WHERE run = ? AND state = 'settled' ORDER BY key;
 
@@ -387,7 +417,7 @@ INSERT OR IGNORE INTO waiters (run, key, "check") VALUES (?, ?, ?);
 SELECT @waiters, "check" FROM waiters WHERE key = ? ORDER BY run;
 
 -- name: all_waiters
-SELECT @waiters, "check" FROM waiters;
+SELECT @waiters, "check" FROM waiters WHERE (key, run) > (?1, ?2) ORDER BY key, run LIMIT ?3;
 
 -- name: waits
 SELECT @waiters, "check" FROM waiters WHERE run = ?;
@@ -421,8 +451,8 @@ SELECT seq, kind, run, session, at_ms, body, "check" FROM log ORDER BY seq;
 
 -- name: insert_session
 INSERT INTO sessions (id, host, pid, code, lease_ms, agents, keeper, started_ms, renewed_ms, renewed_boot, boot, ended_ms, cause, evidence,
-  "check")
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  counts, "check")
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_session
 SELECT @sessions, "check" FROM sessions WHERE id = ?;
@@ -431,13 +461,13 @@ SELECT @sessions, "check" FROM sessions WHERE id = ?;
 SELECT @sessions, "check" FROM sessions WHERE ended_ms IS NULL ORDER BY place;
 
 -- name: renew_session
-UPDATE sessions SET renewed_ms = ?1, renewed_boot = ?2,
-  "check" = resealed('sessions', "check", @sessions, @sessions(renewed_ms = ?1, renewed_boot = ?2))
+UPDATE sessions SET renewed_ms = ?1, renewed_boot = ?2, counts = ?4,
+  "check" = resealed('sessions', "check", @sessions, @sessions(renewed_ms = ?1, renewed_boot = ?2, counts = ?4))
 WHERE id = ?3;
 
 -- name: end_session
-UPDATE sessions SET ended_ms = ?1, cause = ?2, evidence = ?3,
-  "check" = resealed('sessions', "check", @sessions, @sessions(ended_ms = ?1, cause = ?2, evidence = ?3))
+UPDATE sessions SET ended_ms = ?1, cause = ?2, evidence = ?3, counts = '',
+  "check" = resealed('sessions', "check", @sessions, @sessions(ended_ms = ?1, cause = ?2, evidence = ?3, counts = ''))
 WHERE id = ?4;
 
 -- name: prove_session
@@ -482,20 +512,23 @@ SELECT (SELECT count(*) FROM records WHERE seq >= 0),
        (SELECT count(*) FROM items WHERE state = 'open'),
        (SELECT count(*) FROM sessions WHERE ended_ms IS NULL);
 
--- name: run_ids
-SELECT id FROM runs ORDER BY number;
+-- name: runs_between
+SELECT number, id FROM runs WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3;
+
+-- name: last_run
+SELECT coalesce(max(number), 0) FROM runs;
 
 -- name: all_keys
-SELECT @keys, "check" FROM keys;
+SELECT @keys, "check" FROM keys WHERE key > ?1 ORDER BY key LIMIT ?2;
 
 -- name: all_items
-SELECT @items, "check" FROM items;
+SELECT @items, "check" FROM items WHERE id > ?1 ORDER BY id LIMIT ?2;
 
 -- name: all_signals
-SELECT @signals, "check" FROM signals;
+SELECT @signals, "check" FROM signals WHERE (run, number) > (?1, ?2) ORDER BY run, number LIMIT ?3;
 
 -- name: all_sessions
-SELECT @sessions, "check" FROM sessions;
+SELECT @sessions, "check" FROM sessions WHERE id > ?1 ORDER BY id LIMIT ?2;
 
 -- name: signal_numbers
 SELECT number, taken FROM signals WHERE run = ?;
@@ -507,26 +540,38 @@ SELECT id, state FROM items WHERE run = ?;
 SELECT id FROM sessions WHERE id IN (?, ?);
 
 -- name: blob_digests
-SELECT digest FROM blobs ORDER BY place;
+SELECT place, digest FROM blobs WHERE place > ?1 ORDER BY place LIMIT ?2;
+
+-- name: last_recorded
+SELECT coalesce(max(run), 0) FROM records WHERE seq >= 0;
 
 -- name: stray_records
-SELECT DISTINCT run FROM records WHERE run NOT IN (SELECT number FROM runs);
+-- Jumps from one run to the next: reading every record would take as long as the journals.
+WITH RECURSIVE found (run) AS (
+  SELECT min(run) FROM records WHERE seq >= 0 AND run > ?1
+  UNION ALL
+  SELECT (SELECT min(run) FROM records WHERE seq >= 0 AND records.run > found.run) FROM found
+  WHERE found.run IS NOT NULL LIMIT ?2)
+SELECT run, run NOT IN (SELECT number FROM runs) FROM found WHERE run IS NOT NULL;
 
 -- name: missing_blobs
-SELECT DISTINCT runs.id, blob_runs.digest FROM blob_runs JOIN runs ON runs.number = blob_runs.run
-WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE blobs.digest = blob_runs.digest);
+SELECT runs.id, blob_runs.digest FROM blob_runs JOIN runs ON runs.number = blob_runs.run
+WHERE (blob_runs.digest, blob_runs.run) > (?1, ?2) AND (blob_runs.digest, blob_runs.run) <= (?3, ?4)
+  AND NOT EXISTS (SELECT 1 FROM blobs WHERE blobs.digest = blob_runs.digest);
 
 -- name: blob_references
-SELECT @blob_runs, "check" FROM blob_runs;
+SELECT @blob_runs, "check" FROM blob_runs WHERE (digest, run) > (?1, ?2) ORDER BY digest, run LIMIT ?3;
 
 -- name: stray_keys
-SELECT key, run, state FROM keys WHERE state IN ('reserved', 'in doubt')
-  AND run NOT IN (SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled'));
+SELECT key, run, state FROM keys WHERE key > ?1 AND key <= ?2 AND state IN ('reserved', 'in doubt')
+  AND NOT EXISTS (
+    SELECT 1 FROM runs WHERE runs.id = keys.run AND runs.state NOT IN ('completed', 'failed', 'cancelled'));
 
 -- name: ended_runs
 SELECT id FROM runs INDEXED BY runs_ended
-WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND (base = length) = 0 AND changed_ms < ?
-ORDER BY changed_ms LIMIT 100;
+WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') AND (base = length) = 0 AND changed_ms < ?1
+  AND changed_ms < coalesce((SELECT own.value FROM json_each(?2) AS own WHERE own.key = agent), ?3)
+ORDER BY changed_ms LIMIT 20;
 
 -- name: forgettable_runs
 SELECT id FROM runs INDEXED BY runs_ended
@@ -571,4 +616,103 @@ WHERE put_ms < ? AND digest NOT IN (SELECT digest FROM blob_runs) LIMIT 200;
 DELETE FROM blobs WHERE digest = ?;
 
 -- name: unfinished_runs
-SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled') ORDER BY number;
+SELECT id FROM runs WHERE state NOT IN ('completed', 'failed', 'cancelled', 'moved') ORDER BY number;
+
+-- name: moved_runs
+SELECT id FROM runs WHERE state = 'moved' ORDER BY number;
+
+-- name: save_document
+INSERT INTO documents (name, version, body, changed_ms, "check") VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET version = excluded.version, body = excluded.body, changed_ms = excluded.changed_ms,
+  "check" = excluded."check";
+
+-- name: read_document
+SELECT @documents, "check" FROM documents WHERE name = ?;
+
+-- name: list_documents
+SELECT @documents, "check" FROM documents WHERE name > ? AND name >= ? AND name < ? ORDER BY name LIMIT ?;
+
+-- name: delete_document
+DELETE FROM documents WHERE name = ?;
+
+-- name: all_documents
+SELECT @documents, "check" FROM documents WHERE name > ?1 ORDER BY name LIMIT ?2;
+
+-- name: gauge_runs
+SELECT agent, queue, state, count(*), sum(paused),
+  min(CASE WHEN paused = 0 AND state IN ('pending', 'checkpointed') THEN due_ms END)
+FROM runs INDEXED BY runs_state WHERE state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved')
+GROUP BY agent, queue, state;
+
+-- name: gauge_held
+SELECT session, agent, count(*) FROM runs INDEXED BY runs_session WHERE session IS NOT NULL GROUP BY session, agent;
+
+-- name: gauge_left
+SELECT runs.agent, count(*), min(sessions.ended_ms)
+FROM runs INDEXED BY runs_state CROSS JOIN sessions ON sessions.id = runs.left_by
+WHERE runs.state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved') AND runs.left_by IS NOT NULL AND runs.paused = 0
+  AND (runs.session IS NULL OR runs.length <= runs.death_length) AND sessions.cause <> 'stopped'
+GROUP BY runs.agent;
+
+-- name: gauge_retrying
+SELECT agent, coalesce(CASE WHEN json_valid(retrying) THEN json_extract(retrying, '$.reason') END, '') AS reason, count(*)
+FROM runs INDEXED BY runs_state
+WHERE state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved') AND retrying <> '' GROUP BY agent, reason;
+
+-- name: gauge_items
+SELECT runs.agent, items.kind, items.step, count(*), min(items.opened_ms)
+FROM items INDEXED BY items_open CROSS JOIN runs ON runs.id = items.run WHERE items.state = 'open'
+GROUP BY runs.agent, items.kind, items.step;
+
+-- name: save_counter
+INSERT INTO counters (name, labels, value, "check") VALUES (?, ?, ?, ?)
+ON CONFLICT (name, labels) DO UPDATE SET value = excluded.value, "check" = excluded."check";
+
+-- name: read_counter
+SELECT @counters, "check" FROM counters WHERE name = ? AND labels = ?;
+
+-- name: all_counters
+SELECT @counters, "check" FROM counters;
+
+-- name: count_runs_by_agent
+SELECT agent, queue, state, count(*) FROM runs INDEXED BY runs_ended
+WHERE (state = 'completed' OR state = 'failed' OR state = 'cancelled') GROUP BY agent, queue, state
+UNION ALL
+SELECT agent, queue, state, count(*) FROM runs INDEXED BY runs_state
+WHERE state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved') GROUP BY agent, queue, state;
+
+-- name: mark_runs
+SELECT number, id, state, length, head, created_ms, "check", hot FROM runs WHERE number > ? ORDER BY number LIMIT ?;
+
+-- name: mark_unfinished
+SELECT id, state, length, head, created_ms, "check", hot FROM runs
+WHERE state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved');
+
+-- name: mark_ended
+SELECT id, state, length, head, created_ms, "check", hot FROM runs INDEXED BY runs_ended
+WHERE (base = length) IN (0, 1) AND changed_ms >= ? AND (state = 'completed' OR state = 'failed' OR state = 'cancelled');
+
+-- name: list_keys
+SELECT @keys, "check" FROM keys NOT INDEXED WHERE key > ? ORDER BY key LIMIT ?;
+
+-- name: save_log_base
+INSERT INTO log_base (one, seq, head, "check") VALUES (?, ?, ?, ?)
+ON CONFLICT (one) DO UPDATE SET seq = excluded.seq, head = excluded.head, "check" = excluded."check";
+
+-- name: read_log_base
+SELECT @log_base, "check" FROM log_base;
+
+-- name: oldest_entries
+SELECT seq, kind, run, session, at_ms, body, "check" FROM log ORDER BY seq LIMIT ?;
+
+-- name: cut_log
+DELETE FROM log WHERE seq < ?;
+
+-- name: old_sessions
+SELECT @sessions, "check" FROM sessions
+WHERE ended_ms < ? AND NOT (cause = 'expired' AND evidence IS NULL)
+  AND id NOT IN (SELECT left_by FROM runs WHERE left_by IS NOT NULL)
+ORDER BY place LIMIT ?;
+
+-- name: delete_session
+DELETE FROM sessions WHERE id = ?;

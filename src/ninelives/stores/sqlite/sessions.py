@@ -19,7 +19,7 @@ from ninelives.core.rules.restore import RESTORED
 from ninelives.stores.shared import rows, sessions
 from ninelives.stores.shared.rows import decoding
 from ninelives.stores.shared.sessions import DROPPED, Ending
-from ninelives.stores.sqlite import checks, claims
+from ninelives.stores.sqlite import checks, claims, lookups
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.transaction import Transaction
 
@@ -47,8 +47,8 @@ class Sessions:
             if tx.one("read_session", (new.id,)) is not None:
                 raise sessions.taken(new.id)
             row = rows.row_of_session(new, tx.now_ms, self._clock.boot_ms(), self._clock.boot_id)
-            tx.do("insert_session", checks.sealed("sessions", (*row, None, None, None)))
-            return claims.get_session(tx, new.id, self._clock)
+            tx.do("insert_session", checks.sealed("sessions", (*row, None, None, None, "")))
+            return replace(claims.get_session(tx, new.id, self._clock), halts=lookups.halts_version(tx))
 
         try:
             # From here on the process writes for long: preallocating pays (decision 5).
@@ -59,15 +59,15 @@ class Sessions:
             self._locks.discard(new.id)
             raise
 
-    def renew(self, session: str) -> Session:
+    def renew(self, session: str, counts: str) -> Session:
         """Renew a lease; see `Store.renew_session`."""
         # Asked with each renewal: a worker on a moved file would write where no other process reads.
         self._files.require_same_file()
 
         def work(tx: Transaction) -> Session:
-            claims.get_session(tx, session, self._clock)
-            tx.do("renew_session", (tx.now_ms, self._clock.boot_ms(), session))
-            return claims.get_session(tx, session, self._clock)
+            known = claims.get_session(tx, session, self._clock).counts
+            tx.do("renew_session", (tx.now_ms, self._clock.boot_ms(), session, counts or known))
+            return replace(claims.get_session(tx, session, self._clock), halts=lookups.halts_version(tx))
 
         # Past the writers' queue: a busy store must not cost its workers their leases.
         return self._files.write(work, urgent=True)
@@ -132,7 +132,7 @@ class Sessions:
     def _prove(self, tx: Transaction, endings: Mapping[str, Ending]) -> list[str]:
         """Add to ended sessions the evidence that they are gone; return those that had none before."""
         proved = []
-        for name, (_, evidence) in endings.items():
+        for name, (_, evidence, _) in endings.items():
             session = self._find(tx, name) if evidence is not None and evidence.is_gone else None
             if session is not None and session.ended_ms is not None:
                 after = run_rules.proved(session, evidence)

@@ -17,12 +17,13 @@ from ninelives.core.model.commit import Commit, Verdict
 from ninelives.core.model.run import Claims, NewRun, RunRow
 from ninelives.core.model.session import Cause
 from ninelives.core.rules import run_rules
-from ninelives.store import Fault, Progress, Pruned, Stats
+from ninelives.store import Progress, Pruned, Stats
 from ninelives.stores.clock import SystemClock
 from ninelives.stores.shared.checked_store import Answer, CheckedStore, Created
+from ninelives.stores.shared.maintenance import Limits
 from ninelives.stores.shared.selection import Wanted
 from ninelives.stores.sqlite import claims, commits, journals, lookups, maintenance, recovery_log, salvage
-from ninelives.stores.sqlite.files import backups, schema
+from ninelives.stores.sqlite.files import backups, schema, verification
 from ninelives.stores.sqlite.files.database import Database
 from ninelives.stores.sqlite.sessions import Sessions
 from ninelives.stores.sqlite.tables import Tables
@@ -33,6 +34,7 @@ class SqliteStore(CheckedStore[Transaction]):
     """A store in one file; implements `Store` and `Maintenance`."""
 
     _journals, _log, _lookups, _open_tables = journals, recovery_log, lookups, Tables
+    _sections = verification.SECTIONS
     lossy = None  # no property: every protected action reads it
 
     def __init__(
@@ -134,15 +136,10 @@ class SqliteStore(CheckedStore[Transaction]):
         """Measure the store."""
         return self._files.read(lambda tx: maintenance.measure(tx, self._files.paths))
 
-    def verify(self, progress: Progress | None = None) -> list[Fault]:
-        """Read everything and check it."""
-        return maintenance.verify(self._files, progress)
-
     def backup(self, path: str | Path, progress: Progress | None = None) -> backups.Backup:
         """Copy the store to a file while it is in use, and verify the copy."""
         return backups.back_up(self._files, Path(path), progress)
 
-    def prune(self, *, ended_before_ms: int, forget_before_ms: int = 0) -> Pruned:
-        """Remove what is no longer needed, in small transactions."""
+    def _prune(self, limits: Limits) -> Pruned:
         grace_ms = self._clock.now_ms() - run_rules.BLOB_GRACE_MS
-        return maintenance.prune(self._files, ended_before_ms, forget_before_ms, grace_ms)
+        return maintenance.prune(self._files, limits, grace_ms)

@@ -8,6 +8,8 @@ import apsw
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.model.commit import Commit
+from ninelives.core.model.counter import Counts
+from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item, ItemState, Signal
 from ninelives.core.model.key import Key
 from ninelives.core.model.run import Record, RunRow
@@ -45,6 +47,10 @@ class Tables(SqlTables):
     def known_blobs(self, digests: Sequence[bytes]) -> set[bytes]:
         """Return which of these blobs exist."""
         return lookups.known_blobs(self._tx, digests)
+
+    def count(self, counts: Counts) -> None:
+        """Let the store's counters grow."""
+        lookups.add_counts(self._tx, counts)
 
     # Creating runs ------------------------------------------------------------------------------
 
@@ -143,6 +149,10 @@ class Tables(SqlTables):
     def _load_waiters(self, names: Names) -> Sets:
         return {name: frozenset(run for (run,) in self._tx.all("waiters", (name,))) for name in names}
 
+    def _load_documents(self, names: Names) -> Mapping[str, Document]:
+        found = ((name, lookups.find_document(self._tx, name)) for name in names)
+        return {name: document for name, document in found if document is not None}
+
     def _load_children(self, names: Names) -> Mapping[str, tuple[str, ...]]:
         return {name: tuple(row[0] for row in self._tx.all("live_children", (name,))) for name in names}
 
@@ -167,6 +177,10 @@ class Tables(SqlTables):
                 tx.do("answer_item", (item.answer, item.by, item.answered_ms, item.id))
             else:
                 tx.do("close_item", (item.id,))
+
+    def _save_documents(self, changed: Sequence[tuple[Document | None, Document]]) -> None:
+        for _, document in changed:
+            lookups.save_document(self._tx, document)
 
     def _take_signals(self, taken: Sequence[Signal]) -> None:
         for signal in taken:

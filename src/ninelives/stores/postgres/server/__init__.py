@@ -2,5 +2,5 @@
 
 - `pool`, `connection`, `open_connection`, `binary`, `address`, `silence`
 - `queries` (with `queries.sql`), `schema` (with `migrations/`)
-- `session_locks`, `death_watch`, `wakeups`
+- `session_locks`, `death_watch`, `wakeups`; `vacuum`
 """

@@ -94,9 +94,23 @@ class ServerConnection:
             self.connection.since = 0.0
         return self.rows_in(answer)
 
-    def _ask_first(self, statement: Statement, values: Values) -> list[rows.Row]:
+    def ask_after(
+        self, first: Statement, first_values: Values, statement: Statement, values: Values
+    ) -> list[rows.Row]:
+        """Run two statements that are one transaction, and return the rows of the second.
+
+        The second sees all that was durable when the first was done.
+        """
+        return self._ask_first(statement, values, (first, first_values))
+
+    def _ask_first(
+        self, statement: Statement, values: Values, before: tuple[Statement, Values] | None = None
+    ) -> list[rows.Row]:
         self.enter_pipeline()
         try:
+            if before is not None:
+                # What is sent up to the pipeline's end is one transaction: no BEGIN, and no round trip more.
+                self.send(*before)
             answer = self.send(statement, values)
             self.leave_pipeline()
             return answer.fetchall()

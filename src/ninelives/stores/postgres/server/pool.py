@@ -103,13 +103,20 @@ class Pool(ConnectionPool[ServerConnection]):
                 return answer
         raise StoreUnavailable("connections to the server break at once")
 
-    def ask(self, name: str, values: Values = ()) -> list[rows.Row]:
-        """Run one statement that is a transaction by itself, and that may safely be repeated."""
+    def ask(
+        self, name: str, values: Values = (), *, after: tuple[str, Values] | None = None
+    ) -> list[rows.Row]:
+        """Run one statement that is a transaction by itself, and that may safely be repeated.
+
+        With `after`, that statement belongs to the same transaction, and is done before.
+        """
         statement = self.sql[name]
         for _ in range(_TRIES):
             self.require()
             server = self._take()  # the hot path: `_begun` without its generator
             try:
+                if after is not None:
+                    return server.ask_after(self.sql[after[0]], after[1], statement, values)
                 return server.ask(statement, values)
             except PASSING:
                 continue

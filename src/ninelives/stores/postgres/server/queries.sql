@@ -21,7 +21,7 @@ k.key, k.action, k.fingerprint, k.run, k.resumable, k.state, k.generation, k.bod
 
 -- part: session
 s.id, s.host, s.pid, s.code, s.lease_ms, s.agents, s.keeper, s.started_ms, s.renewed_ms, s.renewed_boot, s.boot,
-  s.ended_ms, s.cause, s.evidence
+  s.ended_ms, s.cause, s.evidence, s.counts
 
 -- part: waiting
 r.due_ms IS NOT NULL AND NOT r.paused AND r.state IN ('pending', 'checkpointed')
@@ -43,6 +43,7 @@ RECURSIVE levels AS (
 ($after::bigint IS NULL OR r.number < $after) AND ($agent::text IS NULL OR r.agent = $agent)
   AND ($session::text IS NULL OR r.session = $session) AND (cardinality($states) = 0 OR r.state = ANY($states))
   AND ($labels = '{}' OR r.labels::jsonb @> $labels::jsonb)
+  AND ($changed_since_ms::bigint IS NULL OR r.changed_ms >= $changed_since_ms)
 
 -- name: read_clock
 SELECT :now;
@@ -151,23 +152,33 @@ SELECT :run FROM :schema.runs AS r WHERE r.id = ANY($1::text[]);
 -- name: lock_runs (text[])
 SELECT :run FROM :schema.runs AS r WHERE r.id = ANY($1::text[]) ORDER BY r.id FOR UPDATE;
 
--- name: list_runs (after bigint, states text[], agent text, session text, labels text, limit bigint)
+-- name: list_runs (after bigint, states text[], agent text, session text, labels text, changed_since_ms bigint,
+--   limit bigint)
 SELECT :run FROM :schema.runs AS r WHERE :fitting ORDER BY r.number DESC LIMIT $limit;
 
--- name: list_in_states (after bigint, states text[], agent text, session text, labels text, limit bigint)
+-- name: list_in_states (after bigint, states text[], agent text, session text, labels text, changed_since_ms bigint,
+--   limit bigint)
 SELECT r.* FROM unnest($states) AS wanted (state) CROSS JOIN LATERAL (
   SELECT :run FROM :schema.runs AS r WHERE r.state = wanted.state COLLATE "C" AND :fitting
   ORDER BY r.number DESC LIMIT $limit) AS r
 ORDER BY r.number DESC LIMIT $limit;
 
--- name: list_labelled (after bigint, states text[], agent text, session text, labels text, limit bigint)
+-- name: list_ended (after bigint, states text[], agent text, session text, labels text, changed_since_ms bigint,
+--   limit bigint)
+SELECT :run FROM :schema.runs AS r
+WHERE r.ended_ms >= $changed_since_ms AND r.is_pruned IN (false, true) AND :fitting ORDER BY r.number DESC LIMIT $limit;
+
+-- name: list_labelled (after bigint, states text[], agent text, session text, labels text, changed_since_ms bigint,
+--   limit bigint)
 SELECT :run FROM :schema.runs AS r WHERE r.labels <> '{}' AND r.labels::jsonb @> $labels::jsonb AND :fitting
 ORDER BY r.number DESC LIMIT $limit;
 
--- name: list_owned (after bigint, states text[], agent text, session text, labels text, limit bigint)
+-- name: list_owned (after bigint, states text[], agent text, session text, labels text, changed_since_ms bigint,
+--   limit bigint)
 SELECT :run FROM :schema.runs AS r WHERE r.session = $session AND :fitting ORDER BY r.number DESC LIMIT $limit;
 
--- name: list_children (parent text, after bigint, states text[], agent text, session text, labels text, limit bigint)
+-- name: list_children (parent text, after bigint, states text[], agent text, session text, labels text,
+--   changed_since_ms bigint, limit bigint)
 SELECT :run FROM :schema.runs AS r WHERE r.parent = $parent AND :fitting ORDER BY r.number DESC LIMIT $limit;
 
 -- name: live_children (text[])
@@ -213,13 +224,15 @@ SELECT f.number, $length, $kind, $step, $at_ms, $body, $new_head, $step_kind, $e
 --   checks bytea[], step_kinds text[], took bigint[], now bigint, version integer, owners bigint[], more_seqs bigint[],
 --   more_kinds text[], more_steps text[], more_times bigint[], more_bodies bytea[], more_checks bytea[],
 --   more_step_kinds text[], more_took bigint[], sum_steps bigint[], sum_in bigint[], sum_out bigint[],
---   sum_progress text[], sum_error text[], sum_retrying text[], channels text[], doors bigint[])
+--   sum_progress text[], sum_error text[], sum_retrying text[], channels text[], doors bigint[], needs boolean[],
+--   required text, required_version bigint)
 WITH given AS (
   SELECT g.*, f.lies_at, f.version
   FROM unnest($runs, $epochs, $lengths, $heads, $new_lengths, $new_heads, $effects, $ends, $kinds, $steps, $times, $bodies,
-    $checks, $step_kinds, $took, $sum_steps, $sum_in, $sum_out, $sum_progress, $sum_error, $sum_retrying)
+    $checks, $step_kinds, $took, $sum_steps, $sum_in, $sum_out, $sum_progress, $sum_error, $sum_retrying,
+    $needs)
     WITH ORDINALITY AS g (id, epoch, length, head, new_length, new_head, effects, is_end, kind, step, at_ms,
-    body, "check", step_kind, took_ms, sum_steps, sum_in, sum_out, sum_progress, sum_error, sum_retrying, place)
+    body, "check", step_kind, took_ms, sum_steps, sum_in, sum_out, sum_progress, sum_error, sum_retrying, needs, place)
   CROSS JOIN LATERAL (
     SELECT r.ctid AS lies_at, r.xmin AS version FROM :schema.runs AS r
     WHERE r.id = g.id AND r.epoch = g.epoch AND r.length = g.length AND r.head = g.head AND (r.state = 'running') IS TRUE
@@ -228,7 +241,10 @@ WITH given AS (
         OR EXISTS (SELECT 1 FROM :schema.waiters AS w WHERE w.run = r.id)
         OR EXISTS (SELECT 1 FROM :schema.runs AS child WHERE child.parent = r.id)))
     LIMIT 1) AS f
-  WHERE (SELECT version FROM :schema.store) = $version),
+  WHERE (SELECT version FROM :schema.store) = $version
+    -- Its lock was taken by the statement before: this one sees the version that counts.
+    AND (g.needs IS NOT TRUE OR $required_version = coalesce(
+      (SELECT d.version FROM :schema.documents AS d WHERE d.name = $required), 0))),
 fenced AS (
   UPDATE :schema.runs AS r SET head = g.new_head, length = g.new_length, changed_ms = coalesce($now, :now),
     effect_length = greatest(r.effect_length, g.effects), steps = coalesce(g.sum_steps, r.steps),
@@ -324,12 +340,12 @@ UPDATE :schema.log_head SET length = $1, head = $2;
 INSERT INTO :schema.log (seq, kind, run, session, at_ms, body, "check") VALUES ($1, $2, $3, $4, $5, $6, $7);
 
 -- name: read_log (bigint, bigint)
-SELECT e.seq, e.kind, e.run, e.session, e.at_ms, e.body, e."check", b."check"
-FROM :schema.log AS e LEFT JOIN :schema.log AS b ON b.seq = e.seq - 1 WHERE e.seq < $1 ORDER BY e.seq DESC LIMIT $2;
+SELECT e.seq, e.kind, e.run, e.session, e.at_ms, e.body, e."check", coalesce(b."check", h.base_check)
+FROM :schema.log AS e LEFT JOIN :schema.log AS b ON b.seq = e.seq - 1 LEFT JOIN :schema.log_head AS h ON h.base = e.seq WHERE e.seq < $1 ORDER BY e.seq DESC LIMIT $2;
 
 -- name: read_log_of_run (text, bigint, bigint)
-SELECT e.seq, e.kind, e.run, e.session, e.at_ms, e.body, e."check", b."check"
-FROM :schema.log AS e LEFT JOIN :schema.log AS b ON b.seq = e.seq - 1
+SELECT e.seq, e.kind, e.run, e.session, e.at_ms, e.body, e."check", coalesce(b."check", h.base_check)
+FROM :schema.log AS e LEFT JOIN :schema.log AS b ON b.seq = e.seq - 1 LEFT JOIN :schema.log_head AS h ON h.base = e.seq
 WHERE e.run <> '' AND e.run = $1 AND e.seq < $2 ORDER BY e.seq DESC LIMIT $3;
 
 -- name: all_entries
@@ -352,6 +368,9 @@ SELECT number, name, id, body, at_ms, taken FROM :schema.signals WHERE run = $1 
 SELECT r.id, s.number, s.name, s.id, s.body, s.at_ms, s.taken
 FROM :schema.runs AS r JOIN :schema.signals AS s ON s.run = r.number AND s.taken IS NULL
 WHERE r.id = ANY($1::text[]) ORDER BY s.run, s.number;
+
+-- name: signals_of_run (bigint)
+SELECT s.number, s.name, s.id, s.body, s.at_ms, s.taken FROM :schema.signals AS s WHERE s.run = $1 ORDER BY s.number;
 
 -- name: take_signal (bigint, text, bigint)
 UPDATE :schema.signals SET taken = $1 WHERE run = (SELECT number FROM :schema.runs WHERE id = $2) AND number = $3;
@@ -387,6 +406,9 @@ SELECT :keyrow FROM :schema.keys AS k WHERE k.key = ANY($1::text[]) ORDER BY k.k
 
 -- name: held_keys (text[])
 SELECT k.key, k.run FROM :schema.keys AS k WHERE k.run = ANY($1::text[]) AND k.state IN ('reserved', 'in doubt');
+
+-- name: keys_of_run (text)
+SELECT :keyrow FROM :schema.keys AS k WHERE k.run = $1 ORDER BY k.key;
 
 -- name: insert_key (text, text, bytea, text, boolean, text, bigint, bytea, bytea, bigint)
 INSERT INTO :schema.keys (key, action, fingerprint, run, resumable, state, generation, body, blobs, changed_ms)
@@ -434,11 +456,13 @@ FROM :schema.sessions AS s WHERE s.id = ANY($1::text[]) FOR SHARE;
 SELECT :session, s.locked_ms > extract(epoch FROM pg_postmaster_start_time()) * 1000
 FROM :schema.sessions AS s WHERE s.ended_ms IS NULL ORDER BY s.place;
 
--- name: renew_session (bigint, bigint, boolean, text)
-UPDATE :schema.sessions SET renewed_ms = $1, renewed_boot = $2, locked_ms = CASE WHEN $3 THEN :now END WHERE id = $4;
+-- name: renew_session (bigint, bigint, boolean, text, text)
+UPDATE :schema.sessions SET renewed_ms = $1, renewed_boot = $2, locked_ms = CASE WHEN $3 THEN :now END,
+  counts = CASE WHEN $5 = '' THEN counts ELSE $5 END
+WHERE id = $4;
 
 -- name: end_session (bigint, text, bytea, text)
-UPDATE :schema.sessions SET ended_ms = $1, cause = $2, evidence = $3 WHERE id = $4;
+UPDATE :schema.sessions SET ended_ms = $1, cause = $2, evidence = $3, counts = '' WHERE id = $4;
 
 -- name: prove_session (bytea, text)
 UPDATE :schema.sessions SET evidence = $1 WHERE id = $2;
@@ -501,20 +525,24 @@ SELECT (SELECT count(*) FROM :schema.records),
        (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
         WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND c.relkind = 'r');
 
--- name: run_ids
-SELECT id FROM :schema.runs ORDER BY number;
+-- name: runs_between (bigint, bigint, bigint)
+SELECT number, id FROM :schema.runs WHERE number > $1 AND number <= $2 ORDER BY number LIMIT $3;
 
--- name: all_keys
-SELECT :keyrow FROM :schema.keys AS k;
+-- name: last_run
+SELECT coalesce(max(number), 0) FROM :schema.runs;
 
--- name: all_items
-SELECT :item FROM :schema.items AS i;
+-- name: all_keys (text, bigint)
+SELECT :keyrow FROM :schema.keys AS k WHERE k.key > $1 ORDER BY k.key LIMIT $2;
 
--- name: all_signals
-SELECT number, name, id, body, at_ms, taken FROM :schema.signals;
+-- name: all_items (text, bigint)
+SELECT :item FROM :schema.items AS i WHERE i.id > $1 ORDER BY i.id LIMIT $2;
 
--- name: all_sessions
-SELECT :session FROM :schema.sessions AS s;
+-- name: all_signals (bigint, bigint, bigint)
+SELECT number, name, id, body, at_ms, taken, run FROM :schema.signals
+WHERE (run, number) > ($1, $2) ORDER BY run, number LIMIT $3;
+
+-- name: all_sessions (text, bigint)
+SELECT :session FROM :schema.sessions AS s WHERE s.id > $1 ORDER BY s.id LIMIT $2;
 
 -- name: signal_numbers (bigint)
 SELECT number, taken FROM :schema.signals WHERE run = $1;
@@ -525,27 +553,37 @@ SELECT id, state FROM :schema.items WHERE run = $1;
 -- name: known_sessions (text[])
 SELECT id FROM :schema.sessions WHERE id = ANY($1::text[]);
 
--- name: blob_digests
-SELECT digest FROM :schema.blobs;
+-- name: blob_digests (bytea, bigint)
+SELECT digest FROM :schema.blobs WHERE digest > $1 ORDER BY digest LIMIT $2;
 
--- name: stray_records
-SELECT DISTINCT c.run FROM :schema.records AS c
-WHERE NOT EXISTS (SELECT 1 FROM :schema.runs AS r WHERE r.number = c.run);
+-- name: last_recorded
+SELECT coalesce(max(run), 0) FROM :schema.records;
 
--- name: missing_blobs
-SELECT DISTINCT r.id, b.digest FROM :schema.blob_runs AS b JOIN :schema.runs AS r ON r.number = b.run
-WHERE NOT EXISTS (SELECT 1 FROM :schema.blobs WHERE blobs.digest = b.digest);
+-- name: stray_records (bigint, bigint)
+-- Jumps from one run to the next: reading every record would take as long as the journals.
+WITH RECURSIVE found (run) AS (
+  SELECT min(c.run) FROM :schema.records AS c WHERE c.run > $1
+  UNION ALL
+  SELECT (SELECT min(c.run) FROM :schema.records AS c WHERE c.run > found.run) FROM found WHERE found.run IS NOT NULL)
+SELECT run, NOT EXISTS (SELECT 1 FROM :schema.runs AS r WHERE r.number = found.run) FROM found
+WHERE run IS NOT NULL LIMIT $2;
 
--- name: stray_keys
-SELECT k.key, k.run, k.state FROM :schema.keys AS k WHERE k.state IN ('reserved', 'in doubt') AND NOT EXISTS (
+-- name: blob_references (bytea, bigint, bigint)
+SELECT b.digest, b.run, r.id, EXISTS (SELECT 1 FROM :schema.blobs WHERE blobs.digest = b.digest)
+FROM :schema.blob_runs AS b LEFT JOIN :schema.runs AS r ON r.number = b.run
+WHERE (b.digest, b.run) > ($1, $2) ORDER BY b.digest, b.run LIMIT $3;
+
+-- name: stray_keys (text, text)
+SELECT k.key, k.run, k.state FROM :schema.keys AS k WHERE k.key > $1 AND k.key <= $2 AND k.state IN ('reserved', 'in doubt') AND NOT EXISTS (
   SELECT 1 FROM :schema.runs AS r WHERE r.id = k.run AND r.state NOT IN ('completed', 'failed', 'cancelled'));
 
--- name: ended_runs (bigint)
+-- name: ended_runs (bigint, text, bigint)
 SELECT number, id, length, head FROM :schema.runs
-WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND NOT is_pruned ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
+WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND NOT is_pruned AND ended_ms < coalesce(($2::jsonb ->> agent)::bigint, $3)
+ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
 
 -- name: forgettable_runs (bigint)
-SELECT number FROM :schema.runs
+SELECT number, agent, state FROM :schema.runs
 WHERE ended_ms IS NOT NULL AND ended_ms < $1 AND is_pruned ORDER BY ended_ms LIMIT 100 FOR UPDATE SKIP LOCKED;
 
 -- name: long_runs (bigint)
@@ -590,3 +628,131 @@ WITH garbage AS (
   LIMIT 200 FOR UPDATE SKIP LOCKED),
 gone AS (DELETE FROM :schema.blobs AS b USING garbage AS g WHERE b.digest = g.digest RETURNING 1)
 SELECT count(*) FROM gone;
+
+-- A document is locked by its name, so that one that does not exist can be locked too. Such a lock is fair: a steady
+-- stream of commits that share it does not keep a writer waiting. Statements that follow see what its last holder wrote.
+
+-- name: lock_documents (text[], boolean[])
+SELECT CASE WHEN d.is_alone THEN pg_advisory_xact_lock(d.door) ELSE pg_advisory_xact_lock_shared(d.door) END
+FROM (SELECT g.is_alone, hashtextextended(':schema document ' || g.name, 0) AS door
+      FROM unnest($1, $2) AS g (name, is_alone)) AS d;
+
+-- name: find_documents (text[])
+SELECT d.name, d.version, d.body, d.changed_ms FROM :schema.documents AS d WHERE d.name = ANY($1::text[]);
+
+-- name: document_version (text)
+SELECT d.version FROM :schema.documents AS d WHERE d.name = $1;
+
+-- name: read_document (text)
+SELECT d.name, d.version, d.body, d.changed_ms FROM :schema.documents AS d WHERE d.name = $1 FOR UPDATE;
+
+-- name: list_documents (text, text, text, bigint)
+SELECT d.name, d.version, d.body, d.changed_ms FROM :schema.documents AS d
+WHERE d.name > $1 AND d.name >= $2 AND d.name < $3 ORDER BY d.name LIMIT $4;
+
+-- name: insert_document (text, bigint, bytea, bigint)
+INSERT INTO :schema.documents (name, version, body, changed_ms) VALUES ($1, $2, $3, $4)
+ON CONFLICT (name) DO NOTHING RETURNING 1;
+
+-- name: insert_account (text, bigint, bytea, bigint)
+INSERT INTO :schema.documents (name, version, body, changed_ms) VALUES ($1, $2, $3, $4);
+
+-- name: update_document (text, bigint, bytea, bigint)
+UPDATE :schema.documents SET version = $2, body = $3, changed_ms = $4 WHERE name = $1 RETURNING 1;
+
+-- name: delete_document (text)
+DELETE FROM :schema.documents WHERE name = $1;
+
+-- name: all_documents (text, bigint)
+SELECT d.name, d.version, d.body, d.changed_ms FROM :schema.documents AS d WHERE d.name > $1 ORDER BY d.name LIMIT $2;
+
+-- name: gauge_runs
+SELECT agent, queue, state, count(*), count(*) FILTER (WHERE paused),
+  min(due_ms) FILTER (WHERE NOT paused AND state IN ('pending', 'checkpointed'))
+FROM :schema.runs WHERE state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved') GROUP BY agent, queue, state;
+
+-- name: gauge_held
+SELECT r.session, agent, count(*) FROM :schema.runs AS r WHERE r.session IS NOT NULL GROUP BY r.session, agent;
+
+-- name: gauge_left
+SELECT r.agent, count(*), min(s.ended_ms) FROM :schema.runs AS r JOIN :schema.sessions AS s ON s.id = r.left_by
+WHERE r.state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved') AND r.left_by IS NOT NULL AND NOT r.paused
+  AND (r.session IS NULL OR r.length <= r.death_length) AND s.cause <> 'stopped'
+GROUP BY r.agent;
+
+-- name: gauge_retrying
+-- No cast to json: a damaged row must not hide the others.
+SELECT agent, coalesce(substring(retrying from '"reason":"([a-z_]*)"'), '') AS reason, count(*) FROM :schema.runs
+WHERE state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved') AND retrying <> '' GROUP BY agent, 2;
+
+-- name: gauge_items
+SELECT r.agent, i.kind, i.step, count(*), min(i.opened_ms) FROM :schema.items AS i JOIN :schema.runs AS r ON r.id = i.run
+WHERE i.state = 'open' GROUP BY r.agent, i.kind, i.step;
+
+-- name: gauge_used
+SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class AS c
+WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = ':schema.runs'::regclass) AND c.relkind = 'r';
+
+-- name: add_count (text, text, bigint)
+INSERT INTO :schema.counters AS c (name, labels, value) VALUES ($1, $2, $3)
+ON CONFLICT (name, labels) DO UPDATE SET value = c.value + excluded.value;
+
+-- name: all_counters
+SELECT name, labels, value FROM :schema.counters;
+
+-- name: live_counts
+SELECT counts FROM :schema.sessions WHERE ended_ms IS NULL;
+
+-- name: count_runs_by_agent
+SELECT agent, queue, state, count(*) FROM :schema.runs WHERE ended_ms IS NOT NULL GROUP BY agent, queue, state
+UNION ALL
+SELECT agent, queue, state, count(*) FROM :schema.runs WHERE ended_ms IS NULL AND state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved')
+GROUP BY agent, queue, state;
+
+-- name: read_horizon
+SELECT encode(s.id, 'hex'), txid_snapshot_xmin(txid_current_snapshot()), txid_snapshot_xmax(txid_current_snapshot())
+FROM :schema.store AS s;
+
+-- name: mark_runs (bigint, bigint)
+SELECT r.number, r.id, r.state, r.length, r.head, r.created_ms, r.xmin::text FROM :schema.runs AS r
+WHERE r.number > $1 ORDER BY r.number LIMIT $2;
+
+-- name: mark_unfinished
+SELECT r.id, r.state, r.length, r.head, r.created_ms, r.xmin::text FROM :schema.runs AS r
+WHERE r.state IN ('pending', 'running', 'checkpointed', 'escalated', 'moved');
+
+-- name: mark_ended (bigint)
+SELECT r.id, r.state, r.length, r.head, r.created_ms, r.xmin::text FROM :schema.runs AS r
+WHERE r.ended_ms >= $1 AND r.is_pruned IN (false, true);
+
+-- name: list_keys (text, bigint)
+SELECT :keyrow FROM :schema.keys AS k WHERE k.key > $1 ORDER BY k.key LIMIT $2;
+
+-- name: read_log_base
+SELECT base, base_check FROM :schema.log_head;
+
+-- name: oldest_entries (bigint)
+SELECT seq, kind, run, session, at_ms, body, "check" FROM :schema.log ORDER BY seq LIMIT $1;
+
+-- name: cut_log (bigint)
+DELETE FROM :schema.log WHERE seq < $1;
+
+-- name: write_log_base (bigint, bytea)
+UPDATE :schema.log_head SET base = $1, base_check = $2;
+
+-- name: drop_sessions (bigint, bigint)
+WITH old AS (
+  SELECT s.place FROM :schema.sessions AS s
+  WHERE s.ended_ms < $1 AND NOT (s.cause = 'expired' AND s.evidence IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM :schema.runs AS r WHERE r.left_by = s.id)
+  ORDER BY s.place LIMIT $2 FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM :schema.sessions AS s USING old WHERE s.place = old.place RETURNING 1)
+SELECT count(*) FROM gone;
+
+-- name: our_tables (text)
+SELECT c.oid::regclass::text FROM pg_class AS c
+WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND c.relkind = 'r' ORDER BY c.relname;
+
+-- name: used_bytes (text)
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND c.relkind = 'r';

@@ -24,6 +24,8 @@ class Names:
         self.sessions, self.live = tag + b"sessions", tag + b"live"
         self.items, self.inbox, self.all_items = tag + b"items", tag + b"inbox", tag + b"all-items"
         self.keys = tag + b"keys"
+        self.documents, self.document_names = tag + b"documents", tag + b"document-names"
+        self.counters = tag + b"counters"
         self.log = tag + b"log"
         self.blobs, self.referred = tag + b"blobs", tag + b"referred"
         self.ended, self.pruned = tag + b"ended", tag + b"pruned"
@@ -31,6 +33,7 @@ class Names:
         self.lineage = tag + b"lineage"  # histories of servers, each with its first count of writes
         self.claims = tag + b"claims"  # session -> the mark of its last claim
         self.workers, self.awaited = tag + b"workers", tag + b"awaited"
+        self.changed = tag + b"changed"  # runs by the count of writes of their last change but appends
         self.long = tag + b"long"  # live runs of two turns or more, which `prune` shortens
 
         # By a run's id: its row, its records, the signals that it has not taken, the count of all its signals

@@ -49,8 +49,8 @@ def _second(run: str, tail: bytes, records: Sequence[bytes]) -> bytes:
     return tail + b" " + encoding.sums_of(summed(found))
 
 
-STEPS: tuple[Step, ...] = (_second,)
-"""How a run gets from version n to n + 1, starting with 1."""
+STEPS: tuple[Step | None, ...] = (_second, None)
+"""How a run gets from version n to n + 1, starting with 1; None leaves runs as they are."""
 
 
 def is_there(url: str) -> bool:
@@ -135,24 +135,33 @@ def _advance(tx: Transaction, known: int, *, is_under_way: bool) -> bytes:
         found: bytes = tx.call("version", [names.store], [b"%d" % known, way])
         # CRASH: no process can write; the next one that opens the store continues from here.
         return found
+    step = STEPS[known - _FIRST]
+    if step is not None and not _migrate_runs(tx, step, way):
+        (version,) = tx.ask([(b"HGET", names.store, b"version")])
+        return version or b""
+    done: bytes = tx.call("version", [names.store], [way, b"%d" % (known + 1)])
+    return done
+
+
+def _migrate_runs(tx: Transaction, step: Step, way: bytes) -> bool:
+    """Migrate all runs; return False when another process has already finished the migration."""
+    names = tx.names
     for part in _runs(tx):
         rows = tx.ask([(b"HMGET", names.run(run), b"r", b"t") for run in part])
         for run, (rest, tail) in zip(part, rows, strict=True):
             # A run that another process migrated meanwhile counts as done:
             # under this version only migrations write.
-            if rest is not None and tail is not None and not _migrate(tx, known, way, run, rest, tail):
-                (version,) = tx.ask([(b"HGET", names.store, b"version")])
-                return version or b""
+            if rest is not None and tail is not None and not _migrate(tx, step, way, run, rest, tail):
+                return False
             # CRASH: some runs have the new version; the mark holds how far it got.
-    done: bytes = tx.call("version", [names.store], [way, b"%d" % (known + 1)])
-    return done
+    return True
 
 
-def _migrate(tx: Transaction, known: int, way: bytes, run: str, rest: bytes, tail: bytes) -> bool:
+def _migrate(tx: Transaction, step: Step, way: bytes, run: str, rest: bytes, tail: bytes) -> bool:
     """Migrate one run; return False when another process has already finished the migration."""
     names = tx.names
     (records,) = tx.ask([(b"LRANGE", names.journal(run), 0, -1)])
-    after = STEPS[known - _FIRST](run, tail, records)
+    after = step(run, tail, records)
     try:
         made = encoding.run_of(run, rest, after)
     except Corrupt:

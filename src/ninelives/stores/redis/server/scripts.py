@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from msgspec import Struct
 
-VERSION = b"2"
+VERSION = b"3"
 """The version of the stored data: a process of another version stops."""
 
 

@@ -26,6 +26,7 @@ from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model.commit import Verdict
+from ninelives.core.model.document import STORE_ID
 from ninelives.core.model.key import DoubtKey
 from ninelives.core.model.run import Kind, Record, RunRow
 from ninelives.core.model.session import Cause
@@ -34,8 +35,9 @@ from ninelives.core.rules.restore import RESTORED, Doubt, doubts_in, fenced
 from ninelives.core.values import blobs
 from ninelives.store import Progress
 from ninelives.stores.shared import commit_rules, rows
-from ninelives.stores.sqlite import checks, claims, maintenance
-from ninelives.stores.sqlite.files import anchor, paths, schema
+from ninelives.stores.shared.sessions import Ending
+from ninelives.stores.sqlite import checks, claims
+from ninelives.stores.sqlite.files import anchor, paths, schema, verification
 from ninelives.stores.sqlite.files.connection import APPLICATION_ID, connect, translated
 from ninelives.stores.sqlite.files.database import Database, is_open_here, require_closed
 from ninelives.stores.sqlite.files.paths import StorePaths
@@ -123,7 +125,8 @@ def _verified(draft: Path, target: Path) -> Backup:
 
 
 def _require_sound(copy: _Copy, name: Path) -> None:
-    faults = maintenance.verify(copy, None)
+    # A duplicate that the journals prove is in the store as well: it is no reason to have no backup.
+    faults = [fault for fault in verification.verify(copy, None) if not fault.duplicate]
     if faults:
         first = faults[0]
         raise Corrupt(
@@ -234,7 +237,7 @@ def _wait_for_people(tx: Transaction, clock: Clock) -> _Waiting:
     """Make every unfinished run wait for a person, and fence all workers of the original store."""
     for row in tx.all("live_sessions"):
         session = rows.session_of(row, clock.boot_id, clock.boot_ms())
-        claims.release(tx, session, (Cause.STOPPED, RESTORED), "[]")
+        claims.release(tx, session, Ending(Cause.STOPPED, RESTORED), "[]")
     names = [name for (name,) in tx.all("unfinished_runs")]
     doubts: list[tuple[str, str]] = []
     for name in names:
@@ -244,6 +247,11 @@ def _wait_for_people(tx: Transaction, clock: Clock) -> _Waiting:
             run = _ask(tx, run, doubt)
             doubts.append((name, doubt.item.step))
         save_runs(tx, [run])
+    for (name,) in tx.all("moved_runs"):
+        # The move may have been called back since, and the run have gone on: it waits if it returns here.
+        save_runs(tx, [fenced(get_run(tx, name), tx.now_ms)])
+    # Also for moves: what has arrived in the original is not here.
+    tx.do("delete_document", (STORE_ID,))
     store_id = os.urandom(16)
     tx.do("set_store_id", (store_id,))
     ((_, _, counted, *_),) = tx.all("count_commit", (len(schema.migrations()),))

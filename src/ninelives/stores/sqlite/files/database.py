@@ -78,6 +78,7 @@ class Database(Opened):
 
     def _open_all(self, path: str | Path, lock_timeout_seconds: float, undo: ExitStack) -> None:
         """Open everything; if something fails, `undo` closes what was opened before."""
+        _refuse_foreign(paths.named(path))
         self.paths = paths.locate(path)
         self._queue = WritersQueue(self.paths.live, lock_timeout_seconds)
         undo.callback(self._queue.close)
@@ -459,6 +460,15 @@ def require_closed(path: Path) -> None:
     if not _is_open(inode) and not _is_locked(path):
         return
     raise UsageError(f"{path} is open in a process", remedy="End every process that uses the store first")
+
+
+def _refuse_foreign(where: paths.StorePaths) -> None:
+    """Refuse a file that is no store before anything is created beside it.
+
+    A store that is being created, or is open anywhere, has its directory of locks already: it was made first.
+    """
+    if where.database.exists() and not where.live.is_dir() and not _is_open(_identity(where.database)):
+        paths.inspect(where, APPLICATION_ID)
 
 
 def _is_locked(path: Path) -> bool:

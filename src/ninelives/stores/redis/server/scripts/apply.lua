@@ -10,7 +10,7 @@
 
 -- Each fails on a key of another type, as the write would, but before anything is written.
 local LOOKS = {
-  HSET = 'HLEN', HDEL = 'HLEN', LESS = 'HLEN', ZADD = 'ZCARD', NEXT = 'ZCARD', ZREM = 'ZCARD',
+  HSET = 'HLEN', HDEL = 'HLEN', LESS = 'HLEN', ZADD = 'ZCARD', NEXT = 'ZCARD', MARK = 'ZCARD', ZREM = 'ZCARD',
   SADD = 'SCARD', SREM = 'SCARD', REFER = 'SCARD', FORGET = 'SCARD', RPUSH = 'LLEN', LTRIM = 'LLEN', SET = 'STRLEN',
   DEL = 'EXISTS',
 }
@@ -23,7 +23,11 @@ end
 
 local function set_number(name, field, number) redis.call('HSET', name, field, string.format('%d', number)) end
 
+local written
+
 local VERBS = {
+  -- Note with which write of the store a member was last changed.
+  MARK = function(name, member) redis.call('ZADD', name, string.format('%d', written), member) end,
   -- Add a member behind all others.
   NEXT = function(name, member)
     local last = redis.call('ZRANGE', name, -1, -1, 'WITHSCORES')
@@ -58,7 +62,7 @@ for _, verb in ipairs({'HSET', 'ZADD', 'LTRIM'}) do
 end
 
 local known = redis.call('HMGET', KEYS[1], 'version', 'writes', 'id')
-local written = tonumber(known[2] or '0')
+written = tonumber(known[2] or '0')
 local version, id = string.match(ARGV[1], '^(%S+) (.*)$')
 -- Before the version: a store that was emptied and made again may have the same one.
 if id ~= '' and known[3] ~= id then return {'gone', written} end

@@ -1,0 +1,445 @@
+"""The gate: what governs a run is asked before anything of a call happens.
+
+It stands after the lookup and the barrier, and before an approval, a key, an intent and the body. A call
+whose outcome is on record does not come here: a replay asks no one. In this order: does something hold the
+call (`held`, a durable wait), what does the policy say (`judge`), then the approvals: the policy's, and the
+step's own. What the store must check as well travels with the commit of the intent: required documents, and
+what is reserved (docs/decisions/0035).
+
+What raises or cannot be judged stops the run for a person (PolicyFailed); it never allows. If we die before
+the first record of the call, the next worker asks again, by the policy of then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.errors import Denied, PolicyFailed
+from ninelives.core.governance.accounts import Over, Requirement, Reserve, Settle
+from ninelives.core.governance.judged import Judged, judged, released
+from ninelives.core.governance.verdicts import Ask, Call, Deny, Judgement, Rewrite
+from ninelives.core.journal.approval import Approval
+from ninelives.core.journal.replay import write_body
+from ninelives.core.model.commit import Outcome, Verdict
+from ninelives.core.model.run import Kind, News
+from ninelives.core.model.totals import Facts, error_text
+from ninelives.core.secret import masked_text
+from ninelives.core.values.exceptions import encode_error
+from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.engine.commit.ticket import Draft, Extras, charging
+from ninelives.engine.context import Frame, StepPosition
+from ninelives.engine.governor import Governor, Hold, Permit
+from ninelives.engine.run.current import execution_of
+from ninelives.engine.run.execution import Execution
+from ninelives.engine.run.lifecycle import OPEN, Phase
+from ninelives.engine.run.waits import turn_away, wait
+from ninelives.engine.spec.registry import Step
+from ninelives.engine.step import approval, judging
+from ninelives.engine.step.approval import ApprovalRequest, ByPolicy
+from ninelives.engine.step.envelope import Builtin
+from ninelives.engine.step.reservations import OpenReservations, ended, settles
+from ninelives.engine.step.retry_pause import outside
+
+AGAIN_MS = 60_000
+"""A call that is held asks again at least this often: what lifts the hold may fail to wake a parked run."""
+SOON_MS = 1_000
+"""When to ask again if what holds a call says a time that is over."""
+MOST_CHANGES = 20
+"""How often a required document may change under one intent before a person is asked."""
+
+
+class GatedCall(Struct, frozen=True, kw_only=True):
+    """A call before the gate. `kind` is set for what is no step: a spawn.
+
+    `keeps` is how the call was judged before, if its arguments must stay as they were rewritten then: its key
+    is in use. `args` and `kwargs` are then those. `is_settled`: earlier starts of it have been settled.
+    """
+
+    execution: Execution
+    step: Step
+    fingerprint: Fingerprint
+    position: StepPosition
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    key: str
+    kind: str = ""
+    keeps: Judged | None = None
+    is_settled: bool = False
+
+
+async def open_gate(
+    execution: Execution,
+    step: Step,
+    fingerprint: Fingerprint,
+    position: StepPosition,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Permit:
+    """Return once a resumable call may begin; what it reserves is then durable. Raises Denied, recorded."""
+    gated = GatedCall(
+        execution=execution,
+        step=step,
+        fingerprint=fingerprint,
+        position=position,
+        args=args,
+        kwargs=kwargs,
+        key=position.key(),
+    )
+    permit = await admit(gated)
+    return await reserve(gated, permit) if permit.accounts else permit
+
+
+async def admit(gated: GatedCall) -> Permit:
+    """Return once the call may begin. Nothing is awaited between the last question and the return.
+
+    Raises Denied, recorded as the step's outcome.
+    """
+    execution = gated.execution
+    try:
+        if not judging.is_depth_known(execution):
+            await judging.depth_of(execution)
+        while True:
+            permit, has_waited = await _judged(gated)
+            if not has_waited:
+                return permit
+            # It took time: there may be another policy by now, or a halt. Approvals that were given count.
+            if execution.phase is not OPEN:
+                await turn_away(execution)
+    except PolicyFailed as error:
+        return await stop(execution, error)
+    except asyncio.CancelledError:
+        # Its record makes a replay wait for the same cancellation, whatever governs then.
+        _note_withdrawn(gated)
+        raise
+
+
+async def _judged(gated: GatedCall) -> tuple[Permit, bool]:
+    """Ask about a call once; return what it may do, and whether a person had to be waited for."""
+    call = call_of(gated)
+    if _held(gated.execution, gated.step, call) is not None:
+        await wait_unheld(gated.execution, gated.step, call)
+    governor, has_waited = gated.execution.governor, False
+    if governor is None or not governor.has_policy:
+        permit = Permit(call, gated.args, gated.kwargs, judged=gated.keeps, left=_left(gated, call))
+        return permit, await approval.declared(_request(gated, permit))
+    judgement = judging.judge(governor, gated.step, call)
+    verdict, permit = judgement.verdict, _permit(gated, call, judgement, governor)
+    if isinstance(verdict, Deny):
+        await _deny(gated, permit, f"the policy denies it: {verdict.why}")
+    if isinstance(verdict, Ask):
+        has_waited = await _approved(gated, permit, verdict, "policy")
+    if gated.step.approval is None:
+        return permit, has_waited
+    return permit, await approval.declared(_request(gated, permit)) or has_waited
+
+
+def call_of(gated: GatedCall) -> Call:
+    """Return a call as a policy sees it."""
+    execution, step = gated.execution, gated.step
+    return judging.call_of(
+        execution, step, gated.position.id, gated.args, gated.kwargs, key=gated.key, kind=gated.kind
+    )
+
+
+def _permit(gated: GatedCall, call: Call, judgement: Judgement, governor: Governor) -> Permit:
+    step, verdict = gated.step, judgement.verdict
+    args, kwargs = gated.args, gated.kwargs
+    encoded = {name: bytes(data) for name, data in gated.keeps.args.items()} if gated.keeps else {}
+    if isinstance(verdict, Rewrite) and gated.keeps is None:
+        encoded = judging.encode(step, call, verdict.args)
+        args, kwargs = judging.with_changes(step, args, kwargs, judging.decode(step, encoded))
+        key = judging.key_of(step, args, kwargs) or call.key
+        call = replace(call, args=judging.arguments(step, args, kwargs), key=key)
+    reserves: tuple[Reserve, ...] = ()
+    if not isinstance(verdict, Deny):
+        reserves = judging.ask("reserves", call, lambda: governor.reserves(step, call))
+    said = judged(judgement, args=encoded, reserves=reserves)
+    return Permit(call, args, kwargs, said, reserves, _left(gated, call))
+
+
+def _left(gated: GatedCall, call: Call) -> tuple[Settle, ...]:
+    """Return how to settle what an earlier start of this call reserved: its worker died, or lost the run."""
+    reserves = gated.execution.component(OpenReservations).get(gated.position.id, ())
+    if gated.is_settled or not reserves:
+        return ()
+    return settles(gated.execution, gated.step, call, reserves, None, None)
+
+
+# Waits --------------------------------------------------------------------------------------------
+
+
+async def wait_unheld(execution: Execution, step: Step, call: Call) -> None:
+    """Wait until nothing holds a call. Nothing is awaited between the last question and the return.
+
+    Raises PolicyFailed.
+    """
+    while (hold := _held(execution, step, call)) is not None:
+        await _wait_while(execution, step, call, hold)
+
+
+def _held(execution: Execution, step: Step, call: Call) -> Hold | None:
+    governor = execution.governor
+    return judging.held(governor, step, call) if governor is not None else None
+
+
+async def _wait_while(execution: Execution, step: Step, call: Call, hold: Hold) -> None:
+    """Wait until a hold is over, or another one has taken its place."""
+    due_ms = _due_ms(execution, hold)
+
+    def check(news: News) -> bool | None:
+        try:
+            is_same = _held(execution, step, call) == hold
+        except PolicyFailed:
+            is_same = False  # asked again outside of this check, which stops the run
+        return None if is_same and news.now_ms < due_ms else True
+
+    await wait(execution, hold.what, check, due_ms=due_ms)
+
+
+def _due_ms(execution: Execution, hold: Hold) -> int:
+    """Return when to ask again at the latest."""
+    now_ms = execution.store.now_ms()
+    if hold.due_ms is not None and hold.due_ms <= now_ms:
+        return now_ms + SOON_MS
+    return min(now_ms + AGAIN_MS, hold.due_ms or now_ms + AGAIN_MS)
+
+
+async def wait_permitted(gated: GatedCall, permit: Permit) -> None:
+    """Wait until nothing holds a call that was admitted a moment ago; as `wait_unheld`."""
+    try:
+        await wait_unheld(gated.execution, gated.step, permit.call)
+    except PolicyFailed as error:
+        await stop(gated.execution, error)
+    except asyncio.CancelledError:
+        _note_withdrawn(gated)
+        raise
+
+
+async def wait_between(frame: Frame, step: Step, permit: Permit) -> None:
+    """Wait, before another attempt of a body, until nothing holds the call."""
+    execution = execution_of(frame.position)
+    try:
+        if _held(execution, step, permit.call) is not None:
+            with outside(frame):
+                await wait_unheld(execution, step, permit.call)
+    except PolicyFailed as error:
+        await stop(execution, error)
+
+
+async def _approved(gated: GatedCall, permit: Permit, ask: Ask, part: str) -> bool:
+    """Wait until as many different people as a policy asks for have approved; return whether it waited."""
+    people: tuple[str, ...] = ()
+    has_waited, said = False, permit.judged
+    for number in range(1, ask.approvals + 1):
+        evidence = {"rules": ", ".join(said.r) if said is not None else ""}
+        if ask.approvals > 1:
+            evidence["approval"] = f"{number} of {ask.approvals}, by different people"
+        by_policy = ByPolicy(
+            part=f"{part}/{number}",
+            policy=said.p if said is not None else "",
+            why=ask.why,
+            evidence={name: text for name, text in evidence.items() if text},
+            not_by=people,
+            judged=said,
+            left=permit.left,
+        )
+        wanted = Approval(to=ask.to, timeout=ask.timeout)
+        by, waited = await approval.seek(_request(gated, permit), wanted, by_policy)
+        people, has_waited = (*people, by), has_waited or waited
+    return has_waited
+
+
+def _request(gated: GatedCall, permit: Permit) -> ApprovalRequest:
+    return ApprovalRequest(
+        execution=gated.execution,
+        step=gated.step,
+        fingerprint=gated.fingerprint,
+        position=gated.position,
+        args=permit.args,
+        kwargs=permit.kwargs,
+        key=permit.call.key,
+    )
+
+
+# What ends a call here ----------------------------------------------------------------------------
+
+
+async def _deny(gated: GatedCall, permit: Permit, why: str) -> NoReturn:
+    """Record the denial as the outcome of the call, and raise it when it may be delivered."""
+    execution, step, position = gated.execution, gated.step, gated.position
+    why = masked_text(why)
+    error = Denied(why, run=execution.run.id, step=position.id)
+    body = write_body(gated.fingerprint, error=encode_error(error), judged=permit.judged)
+    draft: Draft = (Kind.FAILURE, position.id, body, (), Facts(step.kind, error=error_text(error)))
+    ended(execution, step, permit.call, error)
+    if execution.hooks is not None:
+        execution.hooks.denied(execution, step, position.id, permit.judged, why)
+    builtin = Builtin(execution, step.name, position)
+    # CRASH: denied and not recorded: the next worker asks again.
+    execution.component(OpenReservations).set(position.id, ())
+    await builtin.settle([draft], charging(permit.left))
+    raise error
+
+
+async def stop(execution: Execution, error: PolicyFailed) -> NoReturn:
+    """Stop the run for a person: the call can be neither allowed nor denied."""
+    execution.seal(error)
+    await execution.forever()
+    raise error
+
+
+def _note_withdrawn(gated: GatedCall) -> None:
+    if gated.kind:
+        return  # the built-in step that it is notes that itself
+    body = write_body(gated.fingerprint)
+    gated.execution.note(Kind.WITHDRAWN, gated.position.id, body, Facts(gated.step.kind))
+
+
+# The commit of an intent --------------------------------------------------------------------------
+
+
+def requirements(execution: Execution, step: Step) -> tuple[Requirement, ...]:
+    """Return what the commit of an intent requires: nothing was halted since `held` was asked."""
+    return execution.governing.requirements(step)
+
+
+async def refused(gated: GatedCall, permit: Permit | None, verdict: Verdict, times: int = 0) -> Permit | None:
+    """Handle an intent that the store refused (CHANGED, OVER); return what the call may do now.
+
+    `times` is how often this intent was refused for a change before. Raises Denied, recorded.
+    """
+    try:
+        if verdict.outcome is Outcome.CHANGED:
+            await _see_change(gated, times)
+        elif verdict.account is not None and permit is not None:
+            exceeding = await _over(gated, permit, verdict.account)
+            if exceeding is not None:
+                return exceeding
+    except PolicyFailed as error:
+        await stop(gated.execution, error)
+    except asyncio.CancelledError:
+        _note_withdrawn(gated)
+        raise
+    return await admit(gated) if gated.execution.governor is not None else None
+
+
+async def _see_change(gated: GatedCall, times: int) -> None:
+    """Read what a required document says now."""
+    execution, governing = gated.execution, gated.execution.governing
+    call = call_of(gated)
+    try:
+        if governing.governor is not None:
+            await governing.governor.refresh()
+        elif governing.install is not None:
+            await governing.install()
+    except Exception as error:
+        raise judging.failed(call, f"the halts of this store cannot be read: {error}") from error
+    if governing.governor is None:
+        raise judging.failed(call, "the store says that something is halted, and nothing here can read what")
+    if times >= MOST_CHANGES:
+        raise judging.failed(call, "what it requires changes again and again")
+    await execution.require_open()
+
+
+async def _over(gated: GatedCall, permit: Permit, over: Over) -> Permit | None:
+    """Handle a reservation that would pass a limit; return a permit that exceeds it, if a person says so."""
+    execution, step, call = gated.execution, gated.step, permit.call
+    governor = execution.governor
+    if governor is None:
+        return None
+    said = judging.ask("over", call, lambda: governor.over(step, call, over))
+    if isinstance(said, Deny):
+        await _deny(gated, permit, said.why)
+    if isinstance(said, Ask):
+        await _approved(gated, permit, said, f"over {over.account} {over.meter}")
+        # Approved: it counts as spent in full, since no reservation of it can pass.
+        exceeds = tuple(Settle(one.account, {}, one.amounts) for one in permit.reserves if _is(one, over))
+        within = tuple(one for one in permit.reserves if not _is(one, over))
+        held = {one.account: one.amounts for one in within}
+        said_of_it = replace(permit.judged, held=held) if permit.judged is not None else None
+        return replace(permit, judged=said_of_it, reserves=within, exceeds=(*permit.exceeds, *exceeds))
+    if not isinstance(said, Hold):
+        raise judging.failed(call, f"over returned {said!r}")
+    await _wait_within(execution, said)
+    return None
+
+
+def _is(one: Reserve, over: Over) -> bool:
+    return one.account == over.account
+
+
+async def _wait_within(execution: Execution, hold: Hold) -> None:
+    """Wait until a reservation may be tried again: at the time that the governor says, or on a change."""
+    due_ms = _due_ms(execution, hold)
+    times = 0
+
+    def check(news: News) -> bool | None:
+        nonlocal times
+        times += 1
+        return True if times > 1 or news.now_ms >= due_ms else None
+
+    await wait(execution, hold.what, check, due_ms=due_ms)
+
+
+async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) -> Permit:
+    """Reserve what a resumable call may spend, in an intent of its own: one commit before its body.
+
+    `value` goes into the intent. Raises Denied, recorded.
+    """
+    execution, position, times = gated.execution, gated.position, 0
+    found: Permit | None = permit
+    while found is not None and found.accounts:
+        body = write_body(gated.fingerprint, value=value, judged=found.judged)
+        extras = Extras(requires=requirements(execution, gated.step), accounts=found.accounts)
+        draft: Draft = (Kind.INTENT, position.id, body, (), Facts(gated.step.kind))
+        # CRASH: reserved, and the body has not begun: the next worker presumes it spent, and reserves again.
+        written = execution.commit_here([draft], extras)
+        if isinstance(written, Verdict):
+            if execution.sealed is not None:  # by a refusal
+                await execution.forever()
+            verdict, is_cancelled = written, False
+        else:
+            verdict, is_cancelled = await _committed(execution, written)
+        if is_cancelled:
+            _withdraw(gated, found if verdict.outcome is Outcome.COMMITTED else None)
+            raise asyncio.CancelledError
+        if verdict.outcome is Outcome.COMMITTED:
+            execution.component(OpenReservations).set(position.id, found.reserves)
+            return found
+        found, times = await refused(gated, found, verdict, times), times + 1
+    return found or replace(permit, judged=None, reserves=(), left=(), exceeds=())
+
+
+async def _committed(execution: Execution, written: asyncio.Future[Verdict]) -> tuple[Verdict, bool]:
+    """Wait for a verdict, even if the run's code cancels that; return the verdict, and whether it did."""
+    is_cancelled = False
+    while True:
+        try:
+            # Shielded: `durable` cancels what it awaits, and what was reserved must be known.
+            return await execution.durable(asyncio.shield(written)), is_cancelled
+        except asyncio.CancelledError:
+            if execution.phase & (Phase.SEALED | Phase.LEAVING):
+                raise
+            is_cancelled = True
+
+
+def _withdraw(gated: GatedCall, reserved: Permit | None) -> None:
+    """Record that the run's code cancelled a call before its body, and release what it has reserved."""
+    accounts = released(reserved.reserves) if reserved is not None else ()
+    if gated.kind:  # the built-in step that it is notes that itself
+        gated.execution.component(OpenReservations).set(
+            gated.position.id, reserved.reserves if reserved else ()
+        )
+        return
+    draft: Draft = (
+        Kind.WITHDRAWN,
+        gated.position.id,
+        write_body(gated.fingerprint),
+        (),
+        Facts(gated.step.kind),
+    )
+    gated.execution.write([draft], charging(accounts))

@@ -1,0 +1,70 @@
+"""What a replicator reports, in the document `replication/NAME`: status and metrics read it.
+
+It is written every few seconds at most. If the process dies, the document stays as it was: readers compare
+`written_ms` with the time, and add the difference to the lag.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ninelives.core.errors import StaleDocument
+from ninelives.store import Maintenance
+
+PREFIX = "replication/"
+
+
+class CopyReport(Struct, frozen=True, kw_only=True):
+    """The body of the document. `lag_seconds`: the age of the oldest commit that may not be copied yet.
+
+    `segments` and `errors` (by reason) only grow. `segment` and `digest` are the last one that was written.
+    `is_refused`: nothing is copied, for the reason in `fault`; what else it says is of before.
+    """
+
+    destination: str
+    owner: str
+    written_ms: int
+    lag_seconds: float = 0.0
+    complete_ms: int = 0
+    last_success_ms: int = 0
+    segments: int = 0
+    errors: dict[str, int] = {}
+    segment: int = 0
+    digest: str = ""
+    snapshot_ms: int = 0
+    damaged: tuple[str, ...] = ()
+    fault: str = ""
+    is_refused: bool = False
+
+
+def read(store: Maintenance, name: str) -> tuple[CopyReport | None, int]:
+    """Return a replicator's last report, and the version of its document; 0: there is none."""
+    for document in store.read_documents(PREFIX + name, limit=1):
+        if document.name == PREFIX + name:
+            return msgspec.json.decode(document.body, type=CopyReport), document.version
+    return None, 0
+
+
+def read_all(store: Maintenance) -> dict[str, CopyReport]:
+    """Return the last report of each replicator, by its name."""
+    found = store.read_documents(PREFIX)
+    return {one.name.removeprefix(PREFIX): msgspec.json.decode(one.body, type=CopyReport) for one in found}
+
+
+def write(store: Maintenance, name: str, report: CopyReport) -> None:
+    """Write a report. A write that another replicator overtook is given up: the next one follows soon."""
+    _, version = read(store, name)
+    try:
+        store.write_document(PREFIX + name, msgspec.json.encode(report), version=version)
+    except StaleDocument:
+        return
+
+
+def refuse(store: Maintenance, name: str, destination: str, fault: str, now_ms: int) -> None:
+    """Report that a replicator cannot begin; its lag grows from its last report on, or from now."""
+    known, _ = read(store, name)
+    if known is None:
+        known = CopyReport(destination=destination, owner="", written_ms=now_ms)
+    write(store, name, replace(known, fault=fault[:500], is_refused=True))

@@ -1,0 +1,1 @@
+"""Metrics, alerts and the dashboard, judged by a real Prometheus and a real Alertmanager."""

@@ -1,0 +1,1 @@
+"""Load with retention on: the store's size is flat."""

@@ -1,0 +1,1 @@
+"""Traces: what an OTLP receiver gets of runs that are killed."""
