@@ -76,3 +76,22 @@ def test_killed_while_a_skip_is_written_the_next_life_can_read_the_clock(
         patched.setattr(Path, "write_text", begin_to_write)
         assert killed_meanwhile(lambda: skip(tmp_path, 4_000)) == signal.SIGKILL
     assert skipped_ms(tmp_path) == 2_000
+
+
+class EndingChild(Sleeping):
+    """A store with a parent that waits for a child, which ends after the first look at the runs."""
+
+    def __init__(self) -> None:
+        super().__init__(due_ms=0)
+        self._looks = 0
+
+    def list_runs(self, query: RunQuery) -> list[SimpleNamespace]:
+        """Return the child while it is awake, and the parent, which is due from the child's end on."""
+        self._looks += 1
+        if State.CHECKPOINTED not in query.states:
+            return [self._run] if self._looks == 1 else []
+        return [SimpleNamespace(due_ms=None) if self._looks == 1 else self._run]
+
+
+def test_a_child_that_ends_between_two_reads_does_not_strand_its_parent(tmp_path: Path) -> None:
+    assert SkippedTime(tmp_path).skip(cast("Store", EndingChild()))

@@ -30,8 +30,11 @@ class SkippedTime(SystemClock):
 
     def skip(self, store: Store) -> bool:
         """If all runs wait, skip to the earliest due time; False if none of them waits for a time."""
+        # In this order: a child that ends between the two reads leaves its parent due, and the second sees it.
+        if store.list_runs(RunQuery(states=_AWAKE, limit=1)):
+            return True
         waiting = store.list_runs(RunQuery(states=(State.CHECKPOINTED,), limit=_MOST_RUNS))
-        if store.list_runs(RunQuery(states=_AWAKE, limit=1)) or not waiting:
+        if not waiting:
             return True
         dues = [run.due_ms for run in waiting if run.due_ms is not None]
         if not dues:
