@@ -30,7 +30,7 @@ class SkippedTime(SystemClock):
 
     def skip(self, store: Store) -> bool:
         """If all runs wait, skip to the earliest due time; False if none of them waits for a time."""
-        # In this order: a child that ends between the two reads leaves its parent due, and the second sees it.
+        # In this order: a child that ends between the reads leaves its parent due, and the second sees it.
         if store.list_runs(RunQuery(states=_AWAKE, limit=1)):
             return True
         waiting = store.list_runs(RunQuery(states=(State.CHECKPOINTED,), limit=_MOST_RUNS))
