@@ -360,7 +360,29 @@ class Pruned(Struct, frozen=True, kw_only=True):
     sessions: int = 0
 
 
-class Maintenance(Protocol):
+class DocumentStore(Protocol):
+    """The documents of a store, and its clock: all that work needs whose state is kept in documents."""
+
+    def read_clock(self) -> int:
+        """Return the store's wall clock as it is now, as `Store.read_clock`."""
+
+    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]:
+        """Return the documents whose names begin with a prefix and come after a name, by name."""
+
+    def write_document(
+        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
+    ) -> Document | None:
+        """Write a document, or remove it (None), on the condition that it has this version; 0: it is new.
+
+        Returns it, or None when it was removed. Raises StaleDocument. A repeated write changes nothing: a
+        write that finds the next version with the same body, or nothing to remove, counts as done.
+        A write of the document `halts` wakes workers that wait for work.
+        The store's counters grow by `counts`, if this call changes the document: so each write is counted
+        once. If we die here: the old version is there, or the new one with its counts.
+        """
+
+
+class Maintenance(DocumentStore, Protocol):
     """Operators' methods of a store. Every store has these too."""
 
     @property
@@ -416,21 +438,6 @@ class Maintenance(Protocol):
         If we die here: a part is removed; the next call continues.
         """
 
-    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]:
-        """Return the documents whose names begin with a prefix and come after a name, by name."""
-
-    def write_document(
-        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
-    ) -> Document | None:
-        """Write a document, or remove it (None), on the condition that it has this version; 0: it is new.
-
-        Returns it, or None when it was removed. Raises StaleDocument. A repeated write changes nothing: a
-        write that finds the next version with the same body, or nothing to remove, counts as done.
-        A write of the document `halts` wakes workers that wait for work.
-        The store's counters grow by `counts`, if this call changes the document: so each write is counted
-        once. If we die here: the old version is there, or the new one with its counts.
-        """
-
     def read_counters(self) -> list[Counter]:
         """Return all counters, of one moment: none is ever smaller than it was (`core.rules.counting`)."""
 
@@ -443,18 +450,16 @@ class Maintenance(Protocol):
         Its blobs are read with `get_blobs`. Raises UnknownRun; Corrupt.
         """
 
-    def import_runs(
-        self, capsules: Sequence[Capsule], *, hold: bool = True, move: str = ""
-    ) -> list[Imported]:
+    def import_runs(self, capsules: Sequence[Capsule], *, move: str = "") -> list[Imported]:
         """Create runs from capsules, all or none, each under a new number and a new epoch, without an owner.
 
-        A run that is there already, as in the capsule or continued from there, stays as it is. With `hold`,
-        unfinished runs are paused and their open starts are put in doubt (`core.rules.capsules`); else they
-        are due at once, and the caller must know that they run nowhere else. Blobs referred to must exist.
-        Raises IdConflict for a run that exists with another history, KeyConflict for a key that the store
-        has in another state, and BadRecord, BadName or Corrupt for a capsule that is not sound.
-        With the id of a `move`, nothing is held, no run of these ids may be there, and the store notes that
-        the move arrived: it does so once, and never after it was called back (UsageError).
+        A run that is there already, as in the capsule or continued from there, stays as it is. Unfinished
+        runs are paused, and their open starts are put in doubt (`core.rules.capsules`). Blobs referred to
+        must exist. Raises IdConflict for a run that exists with another history, KeyConflict for a key that
+        the store has in another state, and BadRecord, BadName or Corrupt for a capsule that is not sound.
+        With the id of a `move`, runs are due at once: they have left the other store. No run of these ids may
+        be there, and the store notes that the move arrived: it does so once, and never after it was called
+        back (UsageError).
         If we die here: all runs are there or none; importing again is safe.
         """
 

@@ -580,8 +580,8 @@ class Chooser:
             return self.export()
         given = {one.run.id: one for one in self._capsules[-self._rng.randint(1, 3) :]}
         made = [self._changed(one) if self._maybe(0.1) else one for one in given.values()]
-        how = {"hold": self._maybe(0.7), "move": f"m{self._rng.randint(0, 3)}" if self._maybe(0.3) else ""}
-        return Operation("import_runs", (made, how), lambda store: store.import_runs(made, **how))  # type: ignore[arg-type]
+        move = f"m{self._rng.randint(0, 3)}" if self._maybe(0.4) else ""
+        return Operation("import_runs", (made, move), lambda store: store.import_runs(made, move=move))
 
     def depart(self) -> Operation:
         names = self._rng.sample(RUNS, self._rng.randint(1, 2))

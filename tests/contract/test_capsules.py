@@ -70,7 +70,7 @@ def test_a_run_is_the_same_in_every_other_store_and_goes_on_there(bench: Bench, 
     busy(bench)
     capsule = carried(bench, target)
     assert [signal.number for signal in capsule.signals] == [2, 3]
-    (imported,) = target.store.import_runs([capsule], hold=False)
+    (imported,) = target.store.import_runs([capsule], move="m")
     assert imported.is_new
     assert portable(target.store.export_run("r1")) == portable(capsule)
     assert faults(target) == []
@@ -88,12 +88,12 @@ def test_a_run_is_the_same_in_every_other_store_and_goes_on_there(bench: Bench, 
 def test_importing_again_changes_nothing_wherever_the_run_is_by_now(bench: Bench, target: Bench) -> None:
     busy(bench)
     capsule = carried(bench, target)
-    target.store.import_runs([capsule], hold=False)
+    target.store.import_runs([capsule], move="m")
     target.session("s2", lease_ms=1_000_000)
     run = target.claim("r1", "s2")
     for length in (0, 1):
         before = target.snapshot(("held by r1", "done by r1"))
-        (imported,) = target.store.import_runs([capsule], hold=False)
+        (imported,) = target.store.import_runs([capsule])
         assert not imported.is_new
         assert target.snapshot(("held by r1", "done by r1")) == before
         if not length:
@@ -289,7 +289,7 @@ def test_a_capsule_that_no_store_would_write_is_refused(bench: Bench) -> None:
 def test_no_earlier_owner_can_commit_to_an_imported_run(bench: Bench, target: Bench) -> None:
     run = bench.running()
     capsule = carried(bench, target)
-    target.store.import_runs([capsule], hold=False)
+    target.store.import_runs([capsule], move="m")
     target.session("s2", lease_ms=1_000_000)
     for _ in range(2):
         (verdict,) = target.store.commit([append(run, b"x")])
@@ -301,5 +301,5 @@ def test_no_earlier_owner_can_commit_to_an_imported_run(bench: Bench, target: Be
 def test_a_pending_run_keeps_its_time(bench: Bench, target: Bench) -> None:
     far = bench.clock.now_ms() + 1_000_000
     bench.store.create_runs([new_run("r1", due_ms=far)])
-    (imported,) = target.store.import_runs([bench.store.export_run("r1")], hold=False)
+    (imported,) = target.store.import_runs([bench.store.export_run("r1")], move="m")
     assert imported.run.due_ms == far

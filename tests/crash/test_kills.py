@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.store import Maintenance, Store
+from ninelives.store import DocumentStore, Maintenance, Store
 from tests.crash.campaign import CHECK, LIVE, Campaign
 from tests.crash.forkserver import ForkServer
 from tests.crash.ledger import Fact, Ledger, read
@@ -36,7 +36,7 @@ def test_every_method_of_the_protocols_is_a_kill_point(server: ForkServer) -> No
     calls, _ = Campaign(server, SEED).undisturbed()
     methods = {
         name
-        for protocol in (Store, Maintenance)
+        for protocol in (Store, DocumentStore, Maintenance)
         for name, value in vars(protocol).items()
         if callable(value) and not name.startswith("_")
     }

@@ -188,13 +188,14 @@ def test_one_stands_by_with_one_line_until_the_other_is_gone(live: AnyStore, dir
 
 def test_one_that_cannot_begin_says_so_in_the_store(live: AnyStore, directory: Bucket) -> None:
     copied(live, directory)
-    (before,) = progress.read_all(live).values()
+    before, _ = progress.read(live, "default")
     directory.remove(directory.names("seg/"))
     replicator = Replicator(live, directory, Options(), pause, tries=3)
     with pytest.raises(UsageError, match="lost segments") as raised:
         replicator.open()
     replicator.refuse(raised.value)
-    (after,) = progress.read_all(live).values()
+    after, _ = progress.read(live, "default")
+    assert before is not None
     assert after == replace(before, fault=str(raised.value), is_refused=True)
     (problem,) = _copy_problems(live)
     assert "nothing is copied to the copy default" in problem
@@ -340,7 +341,8 @@ def test_old_segments_go_and_the_newest_snapshot_stays(live: AnyStore, directory
 def test_it_reports_to_the_store(live: AnyStore, directory: Bucket) -> None:
     live.create_runs([new_run("r1")])
     copied(live, directory, name="nightly")
-    said = progress.read_all(live)["nightly"]
+    said, _ = progress.read(live, "nightly")
+    assert said is not None
     assert (said.destination, said.errors, said.fault) == (directory.url, {}, "")
     assert 0 <= said.lag_seconds < 60
     assert said.segment == chain.numbers(directory)[-1]

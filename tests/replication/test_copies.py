@@ -304,3 +304,19 @@ def test_a_snapshot_that_was_interrupted_lacks_no_run(bench: Bench, directory: B
     assert failing.calls > 2
     capsules, _ = fold(directory, choose(directory, None)).whole()
     assert {one.run.id for one in capsules} == runs
+
+
+def test_a_restore_once_more_leaves_documents_that_changed_however_many_there_are(
+    directory: Bucket, tmp_path: Path
+) -> None:
+    source = make_bench("memory", SteppingClock(), tmp_path / "source")
+    for number in range(1_001):  # more than a page of them
+        source.store.write_document(f"a/{number:04}", b"1", version=0)
+    copied(source.store, directory)
+    target = make_bench("memory", SteppingClock(), tmp_path / "target")
+    restore(directory, target.store)
+    target.store.write_document("a/1000", b"2", version=1)
+    restore(directory, target.store)
+    assert [one.body for one in target.store.read_documents("a/1000")] == [b"2"]
+    source.close()
+    target.close()

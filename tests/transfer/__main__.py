@@ -32,7 +32,7 @@ def carry(seed: int, source_kind: str, target_kind: str, home: Path) -> int:
     capsules = [source.store.export_run(row.id) for row in rows]
     for capsule in capsules:
         target.store.put_blobs(source.store.get_blobs(capsule.blobs).values())
-    target.store.import_runs(capsules, hold=False)
+    target.store.import_runs(capsules, move="m")
     for capsule in capsules:
         assert portable(target.store.export_run(capsule.run.id)) == portable(capsule), seed
     source.close()

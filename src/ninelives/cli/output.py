@@ -81,10 +81,10 @@ def say_created(where: str) -> None:
         say(f"created a new store: {where}")
 
 
-def emit_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+def emit_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under their columns; every cell is escaped."""
     cells = [[shown(cell) for cell in row] for row in rows]
-    emit(_rich(columns, cells, title) if is_terminal() else _plain(columns, cells))
+    emit(_rich(columns, cells) if is_terminal() else _plain(columns, cells))
 
 
 def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -96,13 +96,13 @@ def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> str:
+def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=shown(title) or None, box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     # A screen is narrow: drop empty columns, and do not wrap short cells.
     widths = [max((len(row[at]) for row in cells), default=0) for at in range(len(columns))]
     for column, width in zip(columns, widths, strict=True):

@@ -26,7 +26,7 @@ from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
 from ninelives.governance.names import check_names, fits_one
-from ninelives.governance.parts import DocumentStore
+from ninelives.governance.parts import GovernedStore
 from ninelives.views import documents
 from ninelives.views.escape import shortened
 
@@ -72,7 +72,7 @@ class Breakers:
 
     def __init__(
         self,
-        store: DocumentStore,
+        store: GovernedStore,
         rules: Sequence[tuple[tuple[str, ...], Breaker]],
         declared: Mapping[str, Breaker],
         background: Background,
@@ -133,7 +133,7 @@ class Breakers:
         """Read what all breakers say now."""
         self._read_at = time.monotonic()
         is_changed = False
-        for found in store.read_documents(PREFIX):
+        for found in documents.listing(store, PREFIX):
             circuit = self._circuit(found.name.removeprefix(PREFIX))
             if circuit is not None and found.version != circuit.version:
                 is_changed |= self._take(circuit, _decoded(found.body), found.version)
@@ -222,5 +222,5 @@ def _decoded(body: bytes) -> BreakerState:
 
 def read_breakers(store: documents.ReadsDocuments) -> dict[str, BreakerState]:
     """Return the breakers that are not closed, by the name of their step."""
-    found = {one.name.removeprefix(PREFIX): _decoded(one.body) for one in store.read_documents(PREFIX)}
+    found = {one.name.removeprefix(PREFIX): _decoded(one.body) for one in documents.listing(store, PREFIX)}
     return {name: state for name, state in found.items() if state.state != "closed"}

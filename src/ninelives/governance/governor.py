@@ -23,7 +23,7 @@ from ninelives.governance.parts import (
     BreaksCircuits,
     ChecksAnswers,
     CountsOutcomes,
-    DocumentStore,
+    GovernedStore,
     JudgesCalls,
     KeepsAccounts,
     KeepsBudgets,
@@ -42,7 +42,7 @@ class StoreGovernor:
 
     def __init__(
         self,
-        store: DocumentStore,
+        store: GovernedStore,
         halts: KnowsHalts,
         *,
         policy: JudgesCalls | None = None,

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -26,7 +26,7 @@ from ninelives.core.model.session import Session
 from ninelives.engine.spec.registry import AGENTS
 from ninelives.governance.audit_log.entries import append
 from ninelives.governance.halts import Halt, HaltList, Lifted, held_words, read_list
-from ninelives.governance.parts import DocumentStore
+from ninelives.governance.parts import GovernedStore
 from ninelives.views.durations import duration_ms
 from ninelives.views.records_text import moment
 
@@ -36,7 +36,7 @@ _LIFTED_AT_MOST = 50
 Change = Callable[[HaltList, int], HaltList]
 
 
-class LiftingStore(DocumentStore, Protocol):
+class LiftingStore(GovernedStore, Protocol):
     """What lifting a halt needs of a store."""
 
     def list_runs(self, query: RunQuery) -> list[RunRow]: ...
@@ -44,7 +44,7 @@ class LiftingStore(DocumentStore, Protocol):
     def control_run(self, run: str, control: Control) -> RunRow: ...
 
 
-class HaltingStore(DocumentStore, Protocol):
+class HaltingStore(GovernedStore, Protocol):
     """What declaring a halt needs of a store."""
 
     def read_run(self, run: str) -> RunRow | None: ...
@@ -147,7 +147,7 @@ def unhalt(
     return lifted
 
 
-def log_halts(store: DocumentStore, known: HaltList) -> None:
+def log_halts(store: GovernedStore, known: HaltList) -> None:
     """Add the halts, and those that are over, to the audit log, if it is switched on; each is added once."""
     for one in (*known.halts, *(lifted.halt for lifted in known.lifted)):
         facts = {
@@ -157,11 +157,11 @@ def log_halts(store: DocumentStore, known: HaltList) -> None:
             "by": one.by,
             "until_ms": one.until_ms,
         }
-        if append(cast(Any, store), "halt", id=f"halt/{one.id}/{one.at_ms}", **facts) is None:
+        if append(store, "halt", id=f"halt/{one.id}/{one.at_ms}", **facts) is None:
             return  # it is switched off
     for end in known.lifted:
         facts = {"halt": end.halt.id, "what": end.halt.what, "reason": end.reason, "by": end.by}
-        append(cast(Any, store), "unhalt", id=f"unhalt/{end.halt.id}/{end.halt.at_ms}", **facts)
+        append(store, "unhalt", id=f"unhalt/{end.halt.id}/{end.halt.at_ms}", **facts)
 
 
 def _wake(store: LiftingStore, lifted: tuple[Halt, ...]) -> None:
@@ -247,7 +247,7 @@ def _text(what: str, text: str) -> str:
     return text
 
 
-def _changed(store: DocumentStore, change: Change) -> HaltList:
+def _changed(store: GovernedStore, change: Change) -> HaltList:
     """Write the document as `change` makes it of what it is, however many others write it too."""
     while True:
         known, version = read_list(store)

@@ -23,7 +23,8 @@ from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
 from ninelives.governance.names import check_names, fits_one
-from ninelives.governance.parts import DocumentStore
+from ninelives.governance.parts import GovernedStore
+from ninelives.views.documents import listing
 
 PREFIX = "limits/"
 _MINUTE_MS = 60_000
@@ -51,7 +52,7 @@ class LimitRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return fits_one(call.action, self.actions) and self.fits_agent(call.agent)
 
 
-class LimitStore(DocumentStore, Protocol):
+class LimitStore(GovernedStore, Protocol):
     """What limits need of a store."""
 
     def read_run(self, run: str) -> RunRow | None: ...
@@ -166,20 +167,18 @@ class CallLimits:
         """Remove the accounts of minutes before the last one: late commits may still reserve in that."""
         for rule in self._rules:
             prefix = f"{PREFIX}{rule.id}/m"
-            for found in self._store.read_documents(prefix):
+            for found in listing(self._store, prefix):
                 text = found.name.removeprefix(prefix)
                 if text.isdecimal() and int(text) < minute - 1:
                     self._remove(found.name, found.version)
 
     def _remove_runs(self) -> None:
         for rule in self._rules:
-            prefix, after = f"{PREFIX}{rule.id}/r", ""
-            while page := self._store.read_documents(prefix, after=after):
-                for found in page:
-                    run = self._store.read_run(found.name.removeprefix(prefix))
-                    if run is None or run.state.is_final:
-                        self._remove(found.name, found.version)
-                after = page[-1].name
+            prefix = f"{PREFIX}{rule.id}/r"
+            for found in listing(self._store, prefix):
+                run = self._store.read_run(found.name.removeprefix(prefix))
+                if run is None or run.state.is_final:
+                    self._remove(found.name, found.version)
 
     def _remove(self, name: str, version: int) -> None:
         with suppress(StaleDocument):  # another process removes it, or its run was retried

@@ -6,33 +6,27 @@ if we die, the next process reads the same documents.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ninelives.core.governance.accounts import Over, Reserve, Settle
 from ninelives.core.governance.verdicts import Ask, Call, Deny, Judgement
-from ninelives.core.model.counter import Counter
-from ninelives.core.model.document import Document
 from ninelives.core.model.inbox import Item
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
-from ninelives.views.documents import ReadsDocuments
+from ninelives.store import DocumentStore
 
 
-class DocumentStore(ReadsDocuments, Protocol):
-    """What governing needs of a store; `store.Store` and `store.Maintenance` have it."""
+class GovernedStore(DocumentStore, Protocol):
+    """What governing needs of a store."""
 
     def now_ms(self) -> int: ...
-
-    def write_document(
-        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
-    ) -> Document | None: ...
 
 
 class Refreshes(Protocol):
     """A part that reads documents."""
 
-    def refresh(self, store: DocumentStore) -> None:
+    def refresh(self, store: GovernedStore) -> None:
         """Read the documents again; called in a thread. Raises StoreError."""
 
 

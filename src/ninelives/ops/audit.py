@@ -30,10 +30,9 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import LeaseLost, StaleDocument
 from ninelives.core.model.counter import Counter
-from ninelives.core.model.document import Document
 from ninelives.core.rules.duplicates import KINDS
 from ninelives.ops.periodic import Periodic, Turn
-from ninelives.store import WHOLE, Fault, Progress, Sample, VerifiedPart
+from ninelives.store import WHOLE, DocumentStore, Fault, Progress, Sample, VerifiedPart
 from ninelives.views import documents
 
 NAME, WALK, LAST, DUPLICATES = "audit", "audit/walk", "audit/last", "audit/duplicates"
@@ -46,14 +45,9 @@ _SHOWN, _KNOWN = 50, 3000  # what fits into a document
 _CHARACTERS = 300
 
 
-class Auditable(Protocol):
+class Auditable(DocumentStore, Protocol):
     """What is needed of a store."""
 
-    def read_clock(self) -> int: ...
-    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]: ...
-    def write_document(
-        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
-    ) -> Document | None: ...
     def verify_part(
         self, position: str = "", *, limit: int = 100, sample: Sample = WHOLE
     ) -> VerifiedPart: ...

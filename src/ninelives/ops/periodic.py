@@ -21,14 +21,13 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from ninelives.core.errors import LeaseLost, NineLivesError, StaleDocument, StoreBroken, StoreUnavailable
-from ninelives.core.model.document import Document
 from ninelives.engine.machine import machine
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 PREFIX = "periodic/"
@@ -36,14 +35,6 @@ _RENEWALS = 3  # how many times a claim is renewed before it would lapse: a slow
 _CHECKS = 12  # how many times within a claim a thread asks whether to renew it
 _RETRY_MS, _LONGEST_RETRY_MS = 5_000, 3_600_000
 _SHOWN = 500
-
-
-class Documents(Protocol):
-    """What is needed of a store."""
-
-    def read_clock(self) -> int: ...
-    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]: ...
-    def write_document(self, name: str, body: bytes | None, *, version: int) -> Document | None: ...
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +59,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 class Turn:
     """The right to do the work now, from `Periodic.begin` until `succeed` or `fail`."""
 
-    def __init__(self, store: Documents, name: str, version: int, schedule: Schedule, lapse_ms: int) -> None:
+    def __init__(
+        self, store: DocumentStore, name: str, version: int, schedule: Schedule, lapse_ms: int
+    ) -> None:
         self._store, self._name, self._lapse_ms = store, name, lapse_ms
         self._version, self._schedule = version, schedule
 
@@ -144,7 +137,7 @@ class Periodic:
     """One kind of work that is done every so many seconds."""
 
     def __init__(
-        self, store: Documents, name: str, every_seconds: float, *, lapse_seconds: float = 60.0
+        self, store: DocumentStore, name: str, every_seconds: float, *, lapse_seconds: float = 60.0
     ) -> None:
         self._store, self.name = store, f"{PREFIX}{name}"
         self._every_ms, self._lapse_ms = int(every_seconds * 1000), int(lapse_seconds * 1000)

@@ -235,7 +235,7 @@ def _breakers(store: AnyStore) -> list[OpenBreaker]:
 
 def _tasks(store: AnyStore, now_ms: int) -> list[Task]:
     found = []
-    for document in store.read_documents(periodic.PREFIX):
+    for document in documents.listing(store, periodic.PREFIX):
         with suppress(msgspec.DecodeError):
             known = msgspec.json.decode(document.body, type=periodic.Schedule)
             done_ms = known.succeeded_ms
@@ -261,7 +261,7 @@ def _audit(store: AnyStore, now_ms: int) -> LastAudit | None:
 
 def _copies(store: AnyStore, now_ms: int) -> list[CopyLag]:
     found = []
-    for document in store.read_documents(reports.COPIES):
+    for document in documents.listing(store, reports.COPIES):
         with suppress(msgspec.DecodeError):
             known = msgspec.json.decode(document.body, type=reports.ReplicationReport)
             # A replicator that died writes no more: its lag grows with the time since its last report.

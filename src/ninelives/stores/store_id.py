@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
 from ninelives.core.errors import StaleDocument
-from ninelives.core.model.counter import Counter
-from ninelives.core.model.document import STORE_ID, Document
+from ninelives.core.model.document import STORE_ID
+from ninelives.store import DocumentStore
 
 
-class IdentifiedStore(Protocol):
-    """What is needed of a store; `store.Maintenance` has it."""
-
-    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]: ...
-
-    def write_document(
-        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
-    ) -> Document | None: ...
-
-
-def store_id(store: IdentifiedStore) -> str:
+def store_id(store: DocumentStore) -> str:
     """Return the store's id; give it one if it has none. Two processes that give one at once agree."""
     while True:
         for document in store.read_documents(STORE_ID, limit=1):

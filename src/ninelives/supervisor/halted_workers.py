@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ninelives.core.errors import NineLivesError
 from ninelives.core.model.document import HALTS
 from ninelives.core.model.run import RunQuery, State
+from ninelives.views import documents
 
 if TYPE_CHECKING:
     from ninelives.governance.halts import Halt
@@ -37,8 +38,8 @@ class HaltedWorkers:
             return {}
         self._checked_ms = now_ms
         try:
-            found = self._store.read_documents(HALTS, limit=1)
-            version = found[0].version if found and found[0].name == HALTS else 0
+            found = documents.find(self._store, HALTS)
+            version = found.version if found is not None else 0
             if version == self._version:
                 return {}
             ended = self._find(sessions)

@@ -1,7 +1,8 @@
-"""Read one document of a store, by its exact name, as the struct that its writer keeps there."""
+"""Read documents: one, by its exact name, as the struct that its writer keeps there; or all of a prefix."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -15,6 +16,15 @@ class ReadsDocuments(Protocol):
     """What is needed of a store."""
 
     def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]: ...
+
+
+def listing(
+    store: ReadsDocuments, prefix: str = "", *, after: str = "", page: int = 1000
+) -> Iterator[Document]:
+    """Yield all documents whose names begin with a prefix and come after a name, by name; read in pages."""
+    while found := store.read_documents(prefix, after=after, limit=page):
+        yield from found
+        after = found[-1].name
 
 
 def find(store: ReadsDocuments, name: str) -> Document | None:

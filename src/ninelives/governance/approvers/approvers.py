@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ninelives.core.errors import UsageError
 from ninelives.core.journal.answers import Answer, Signed, read_answer
@@ -22,8 +22,8 @@ from ninelives.governance.approvers.people import ROLE, Person, Roster, people_o
 from ninelives.governance.approvers.ssh_signature import BadSignature, read_signature, require_library, verify
 from ninelives.governance.approvers.statement import moment_text, statement
 from ninelives.governance.audit_log.entries import append
-from ninelives.governance.audit_log.tiles import LogDocuments
-from ninelives.stores.store_id import IdentifiedStore, store_id
+from ninelives.store import DocumentStore
+from ninelives.stores.store_id import store_id
 
 LOGGER = logging.getLogger("ninelives")
 FILE_VARIABLE = "NINELIVES_APPROVERS"
@@ -45,7 +45,7 @@ class Approvers:
         require_library()
         self.people = read()
 
-    def refresh(self, store: IdentifiedStore) -> None:
+    def refresh(self, store: DocumentStore) -> None:
         """Read the id of the store, which signatures name, and the file; log the people in it.
 
         Raises StoreError, UsageError.
@@ -55,8 +55,7 @@ class Approvers:
         if people.digest != self._logged:
             # Each file once, by its digest, however many workers load it.
             listed = {one.name: sorted(one.roles) for one in people.by_name.values()}
-            log = cast(LogDocuments, store)
-            append(log, "approvers", id=f"approvers/{people.digest}", digest=people.digest, people=listed)
+            append(store, "approvers", id=f"approvers/{people.digest}", digest=people.digest, people=listed)
             self._logged = people.digest
 
     def refuses_answer(self, item: Item, *, to: str, not_by: str | Iterable[str] = ()) -> str | None:

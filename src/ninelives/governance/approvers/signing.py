@@ -22,13 +22,14 @@ from ninelives.governance.approvers.ssh_signature import (
     unarmoured,
 )
 from ninelives.governance.approvers.statement import moment_ms, statement
-from ninelives.stores.store_id import IdentifiedStore, store_id
+from ninelives.store import DocumentStore
+from ninelives.stores.store_id import store_id
 
 DEFAULT_KEY = "~/.ssh/id_ed25519"
 
 
 def requested(
-    store: IdentifiedStore, item: Item, answer: Answer, by: str, *, at_ms: int, valid_ms: int
+    store: DocumentStore, item: Item, answer: Answer, by: str, *, at_ms: int, valid_ms: int
 ) -> tuple[Answer, bytes]:
     """Return the answer with the times that its signature names, and the text to sign. Raises Corrupt."""
     signed = Signed(at_ms, at_ms + valid_ms)
@@ -58,7 +59,7 @@ def sign(answer: Answer, text: bytes, key: Path) -> Answer:
 
 
 def from_request(
-    store: IdentifiedStore, item: Item, says: Says, request: Path, signature: Path
+    store: DocumentStore, item: Item, says: Says, request: Path, signature: Path
 ) -> tuple[Answer, str]:
     """Return the answer that was signed elsewhere, and its person. Raises UsageError when it is another's."""
     text = _read(request)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import secrets
 
 from ninelives.governance.audit_log.entries import append, is_on
-from ninelives.governance.audit_log.tiles import LogDocuments
+from ninelives.store import DocumentStore
 
 
-def note_control(store: LogDocuments, control: str, run: str, by: str) -> None:
+def note_control(store: DocumentStore, control: str, run: str, by: str) -> None:
     """Log that a control of a run is about to be given; does nothing if the log is off."""
     if is_on(store):
         append(store, "control", id=f"control/{secrets.token_hex(16)}", control=control, run=run, by=by)

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from ninelives.core.errors import NotSerializable, StaleDocument, UsageError
 from ninelives.core.model.document import Document
 from ninelives.governance.audit_log import tiles
-from ninelives.governance.audit_log.tiles import PREFIX, LogDocuments, LogState, StoredTile, Tile
+from ninelives.governance.audit_log.tiles import PREFIX, LogState, StoredTile, Tile
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 NUMBERS, OPEN = f"{PREFIX}id/", f"{PREFIX}open/"
@@ -49,13 +50,13 @@ class _Id(Struct, frozen=True):
     id: str
 
 
-def is_on(store: LogDocuments) -> bool:
+def is_on(store: DocumentStore) -> bool:
     """Return whether the store has an audit log that is switched on."""
     state, _ = tiles.read_state(store)
     return state is not None and state.is_on
 
 
-def append(store: LogDocuments, kind: str, *, id: str, **facts: object) -> int | None:
+def append(store: DocumentStore, kind: str, *, id: str, **facts: object) -> int | None:
     """Add an entry and return its number; None if the audit log is not switched on.
 
     An entry with this id that is there already stays as it is. Facts are JSON, sorted by name. Raises
@@ -64,7 +65,7 @@ def append(store: LogDocuments, kind: str, *, id: str, **facts: object) -> int |
     return _append(store, kind, id, facts) if is_on(store) else None
 
 
-def switch(store: LogDocuments, *, on: bool, **facts: object) -> bool:
+def switch(store: DocumentStore, *, on: bool, **facts: object) -> bool:
     """Switch the audit log on or off, and log that; return whether that changed anything."""
     while True:
         state, version = tiles.read_state(store)
@@ -82,7 +83,7 @@ def switch(store: LogDocuments, *, on: bool, **facts: object) -> bool:
             return True
 
 
-def finish_open(store: LogDocuments) -> int:
+def finish_open(store: DocumentStore) -> int:
     """Add the entries that processes fixed before they died; return how many were open."""
     found = store.read_documents(OPEN)
     for document in found:
@@ -90,7 +91,7 @@ def finish_open(store: LogDocuments) -> int:
     return len(found)
 
 
-def number_of(store: LogDocuments, id: str) -> int | None:
+def number_of(store: DocumentStore, id: str) -> int | None:
     """Return the number of an entry that was added by `append`; None if there is none. Raises Corrupt."""
     return tiles.strictly(documents.find(store, NUMBERS + digest_of(id)), int)
 
@@ -115,7 +116,7 @@ def write_entry(at_ms: int, kind: str, id: str, facts: dict[str, object]) -> byt
     return written
 
 
-def add_all(store: LogDocuments, entries: Sequence[bytes], since: int) -> list[int]:
+def add_all(store: DocumentStore, entries: Sequence[bytes], since: int) -> list[int]:
     """Add those entries that are not in the log yet, and return the number of each.
 
     They were fixed in a document, with their ids, when tile `since` was the last: none is in an earlier one.
@@ -138,12 +139,12 @@ def add_all(store: LogDocuments, entries: Sequence[bytes], since: int) -> list[i
         tiles.write_tile(store, number, version, tile)
 
 
-def log_size(store: LogDocuments) -> int:
+def log_size(store: DocumentStore) -> int:
     """Return how many entries the log has."""
     return tiles.last_tile(store).tile.size
 
 
-def _found(store: LogDocuments, ids: set[str], since: int, last: StoredTile) -> dict[str, int]:
+def _found(store: DocumentStore, ids: set[str], since: int, last: StoredTile) -> dict[str, int]:
     """Return the numbers of entries with these ids, from a tile on up to the last one, as it was read."""
     found: dict[str, int] = {}
     for stored in tiles.tiles_from(store, since):
@@ -157,7 +158,7 @@ def _found(store: LogDocuments, ids: set[str], since: int, last: StoredTile) -> 
     return found
 
 
-def _append(store: LogDocuments, kind: str, id: str, facts: dict[str, object]) -> int:
+def _append(store: DocumentStore, kind: str, id: str, facts: dict[str, object]) -> int:
     if not kind or not id:
         raise UsageError("an entry of the audit log needs a kind and an id")
     digest = digest_of(id)
@@ -178,7 +179,7 @@ def _append(store: LogDocuments, kind: str, id: str, facts: dict[str, object]) -
             return _finish(store, opened)
 
 
-def _finish(store: LogDocuments, opened: Document) -> int:
+def _finish(store: DocumentStore, opened: Document) -> int:
     """Add an open entry, unless it is there; then note its number, and remove what called it open."""
     name = NUMBERS + opened.name.removeprefix(OPEN)
     at = tiles.strictly(documents.find(store, name), int)
@@ -194,7 +195,7 @@ def _finish(store: LogDocuments, opened: Document) -> int:
     return at
 
 
-def _put_state(store: LogDocuments, state: LogState, version: int) -> bool:
+def _put_state(store: DocumentStore, state: LogState, version: int) -> bool:
     try:
         store.write_document(tiles.STATE, msgspec.json.encode(state), version=version)
     except StaleDocument:

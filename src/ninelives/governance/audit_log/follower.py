@@ -27,7 +27,8 @@ from ninelives.core.model.run import Journal, RunRow
 from ninelives.governance.audit_log import tiles
 from ninelives.governance.audit_log.entries import add_all, digest_of, finish_open, is_on
 from ninelives.governance.audit_log.journal_facts import end_entry, entries_of
-from ninelives.governance.audit_log.tiles import PREFIX, LogDocuments
+from ninelives.governance.audit_log.tiles import PREFIX
+from ninelives.store import DocumentStore
 from ninelives.stores.encrypted.marker import stored_in
 from ninelives.views import documents
 
@@ -41,7 +42,7 @@ _ATTEMPTS = 20
 _REMEMBERED = 100_000
 
 
-class Followable(LogDocuments, Protocol):
+class Followable(DocumentStore, Protocol):
     """What is needed of a store."""
 
     def read_run(self, run: str) -> RunRow | None: ...
@@ -74,17 +75,11 @@ class FollowerState(Struct, frozen=True, kw_only=True):
 
 
 class Follower:
-    """Adds to the log what the journals have. `renew` and `progress` are called often."""
+    """Adds to the log what the journals have. `progress` is called often."""
 
-    def __init__(
-        self,
-        store: Followable,
-        *,
-        renew: Callable[[], object] | None = None,
-        progress: Callable[[int, int], object] | None = None,
-    ) -> None:
+    def __init__(self, store: Followable, *, progress: Callable[[int, int], object] | None = None) -> None:
         # As they are kept: the log has digests of what is stored, and opens nothing that is encrypted.
-        self._store, self._renew, self._progress = stored_in(store), renew, progress
+        self._store, self._progress = stored_in(store), progress
         self._lengths: dict[str, tuple[int, bool]] = {}
         self._state, self._version = FollowerState(), 0
         self._entries: list[bytes] = []
@@ -127,8 +122,6 @@ class Follower:
         return added
 
     def _report(self) -> None:
-        if self._renew is not None:
-            self._renew()
         if self._progress is not None:
             self._progress(self._read, self._read)
 
@@ -218,24 +211,24 @@ def catch_up(store: Followable, *, progress: Callable[[int, int], object] | None
     return Follower(store, progress=progress).follow()
 
 
-def read_state(store: LogDocuments) -> tuple[FollowerState, int]:
+def read_state(store: DocumentStore) -> tuple[FollowerState, int]:
     """Return how far the follower is, and the version to write it with. Raises Corrupt."""
     found = documents.find(store, FOLLOWER)
     known = tiles.strictly(found, FollowerState)
     return known or FollowerState(), found.version if found is not None else 0
 
 
-def read_followed(store: LogDocuments, run: str) -> Followed | None:
+def read_followed(store: DocumentStore, run: str) -> Followed | None:
     """Return how far a run is in the log; None if nothing of it is."""
     return tiles.strictly(documents.find(store, RUN + digest_of(run)), Followed)
 
 
-def logged_before_ms(store: LogDocuments) -> int | None:
+def logged_before_ms(store: DocumentStore) -> int | None:
     """Return before which moment all runs that ended are in the log; None if the log is off."""
     return max(0, read_state(store)[0].through_ms - LATE_MS) if is_on(store) else None
 
 
-def _note(store: LogDocuments, run: str, followed: Followed) -> None:
+def _note(store: DocumentStore, run: str, followed: Followed) -> None:
     name = RUN + digest_of(run)
     while True:
         found = documents.find(store, name)

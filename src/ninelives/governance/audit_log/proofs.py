@@ -16,7 +16,7 @@ from ninelives.governance.audit_log import entries, merkle, tiles
 from ninelives.governance.audit_log.anchoring.heads import TreeHead
 from ninelives.governance.audit_log.entries import AuditEntry
 from ninelives.governance.audit_log.journal_facts import RUN_ENDED
-from ninelives.governance.audit_log.tiles import LogDocuments
+from ninelives.store import DocumentStore
 
 
 class InclusionProof(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class ConsistencyProof(Struct, frozen=True, kw_only=True):
 
 
 def prove(
-    store: LogDocuments, head: TreeHead, name: str, progress: Callable[[int, int], object] | None = None
+    store: DocumentStore, head: TreeHead, name: str, progress: Callable[[int, int], object] | None = None
 ) -> InclusionProof:
     """Prove that an entry is in the log of a tree head: one named by its number, its id, or an ended run.
 
@@ -62,7 +62,7 @@ def prove(
 
 
 def prove_continues(
-    store: LogDocuments, old: TreeHead, new: TreeHead, progress: Callable[[int, int], object] | None = None
+    store: DocumentStore, old: TreeHead, new: TreeHead, progress: Callable[[int, int], object] | None = None
 ) -> ConsistencyProof:
     """Prove that the log of a tree head begins with that of an older one. Raises Corrupt if it does not."""
     leaves = _leaves(store, new, progress)
@@ -82,7 +82,7 @@ def prove_continues(
 
 
 def _leaves(
-    store: LogDocuments, head: TreeHead, progress: Callable[[int, int], object] | None
+    store: DocumentStore, head: TreeHead, progress: Callable[[int, int], object] | None
 ) -> list[bytes]:
     leaves: list[bytes] = []
     for stored in tiles.tiles_from(store, 0):
@@ -107,7 +107,7 @@ def _frontier(leaves: list[bytes]) -> list[bytes]:
     return frontier
 
 
-def _found(store: LogDocuments, name: str) -> tuple[int, bytes]:
+def _found(store: DocumentStore, name: str) -> tuple[int, bytes]:
     """Return an entry and its number; of a run, the entry of its last end."""
     number = int(name) if name.isascii() and name.isdigit() else entries.number_of(store, name)
     quoted, last = msgspec.json.encode(name), None

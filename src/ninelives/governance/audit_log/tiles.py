@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,6 +22,7 @@ from msgspec import Raw, Struct
 from ninelives.core.errors import Corrupt, StaleDocument
 from ninelives.core.model.document import Document
 from ninelives.governance.audit_log import merkle
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 PREFIX = "auditlog/"
@@ -32,14 +33,6 @@ TILE_ENTRIES = 64
 _FULL_BYTES = 32 * 1024
 _PAGE = 20
 T = TypeVar("T")
-
-
-class LogDocuments(Protocol):
-    """What is needed of a store."""
-
-    def read_clock(self) -> int: ...
-    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]: ...
-    def write_document(self, name: str, body: bytes | None, *, version: int) -> Document | None: ...
 
 
 class LogState(Struct, frozen=True, kw_only=True):
@@ -104,7 +97,7 @@ def strictly(found: Document | None, kind: type[T]) -> T | None:
     return body_of(found, kind) if found is not None else None
 
 
-def read_state(store: LogDocuments) -> tuple[LogState | None, int]:
+def read_state(store: DocumentStore) -> tuple[LogState | None, int]:
     """Return the log's state, and the version to write it with. Raises Corrupt."""
     found = documents.find(store, STATE)
     return strictly(found, LogState), found.version if found is not None else 0
@@ -115,7 +108,7 @@ def tile_name(number: int) -> str:
     return f"{TILE}{number:09d}"
 
 
-def last_tile(store: LogDocuments) -> StoredTile:
+def last_tile(store: DocumentStore) -> StoredTile:
     """Return the last tile; if there is none yet, an empty one with version 0. Raises Corrupt."""
     supposed = documents.decoded(documents.find(store, LAST), int) or 0
     after = tile_name(supposed - 1) if 0 < supposed < 10**9 else ""
@@ -125,12 +118,12 @@ def last_tile(store: LogDocuments) -> StoredTile:
     return found[0] if found else StoredTile(0, 0, Tile(first=0, entries=[], frontier=[]))
 
 
-def tiles_from(store: LogDocuments, number: int) -> Iterator[StoredTile]:
+def tiles_from(store: DocumentStore, number: int) -> Iterator[StoredTile]:
     """Yield the tiles from a number on. Raises Corrupt."""
     return _listed(store, tile_name(number - 1) if number > 0 else "")
 
 
-def write_tile(store: LogDocuments, number: int, version: int, tile: Tile) -> bool:
+def write_tile(store: DocumentStore, number: int, version: int, tile: Tile) -> bool:
     """Write a tile that still has this version; return whether it had."""
     try:
         store.write_document(tile_name(number), msgspec.json.encode(tile), version=version)
@@ -142,7 +135,7 @@ def write_tile(store: LogDocuments, number: int, version: int, tile: Tile) -> bo
     return True
 
 
-def _suppose(store: LogDocuments, number: int) -> None:
+def _suppose(store: DocumentStore, number: int) -> None:
     found = documents.find(store, LAST)
     try:
         store.write_document(LAST, b"%d" % number, version=found.version if found is not None else 0)
@@ -150,11 +143,8 @@ def _suppose(store: LogDocuments, number: int) -> None:
         return  # another process has just done it
 
 
-def _listed(store: LogDocuments, after: str) -> Iterator[StoredTile]:
-    while page := store.read_documents(TILE, after=after, limit=_PAGE):
-        for document in page:
-            yield _stored(document)
-        after = page[-1].name
+def _listed(store: DocumentStore, after: str) -> Iterator[StoredTile]:
+    return map(_stored, documents.listing(store, TILE, after=after, page=_PAGE))
 
 
 def _stored(document: Document) -> StoredTile:

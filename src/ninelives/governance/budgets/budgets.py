@@ -27,10 +27,11 @@ from ninelives.governance.budgets.account_names import account_name, parsed, val
 from ninelives.governance.budgets.declarations import DENY, ESCALATE, REACTIONS, Budget, joined
 from ninelives.governance.budgets.estimates import estimated, of_budget
 from ninelives.governance.budgets.prices import Price
-from ninelives.governance.budgets.publication import ReadsAndWrites, publish
+from ninelives.governance.budgets.publication import publish
 from ninelives.governance.budgets.settlements import Spent, at_least
 from ninelives.governance.budgets.standings import used_account, used_accounts
 from ninelives.governance.budgets.windows import end_ms, window_at
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 LOGGER = logging.getLogger("ninelives")
@@ -65,11 +66,11 @@ class Budgets:
         self._begun: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._is_published = False
         self._background = background
-        self._store: ReadsAndWrites | None = None
+        self._store: DocumentStore | None = None
         self._used: dict[str, float] = {}
         self._read_at: dict[str, int] = {}
 
-    def refresh(self, store: ReadsAndWrites) -> None:
+    def refresh(self, store: DocumentStore) -> None:
         """Publish once what is declared, so that commands and metrics know it. Raises StoreError."""
         if not self._is_published:
             publish(store, self.declared)

@@ -20,9 +20,10 @@ from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.governance.budgets.account_names import STORE, AccountName, account_name, parsed
 from ninelives.governance.budgets.budgets import waits_for
 from ninelives.governance.budgets.declarations import Budget
-from ninelives.governance.budgets.publication import ReadsAndWrites, published
+from ninelives.governance.budgets.publication import published
 from ninelives.governance.budgets.standings import AccountStanding, standing
 from ninelives.governance.budgets.windows import window_at
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 SIGNAL = "budget changed"
@@ -35,10 +36,8 @@ Log = Callable[[str, Mapping[str, object]], object]
 """Appends a change to the audit log, under an id: the same id is appended once."""
 
 
-class ChangesBudgets(ReadsAndWrites, Protocol):
+class ChangesBudgets(DocumentStore, Protocol):
     """What is needed of a store."""
-
-    def read_clock(self) -> int: ...
 
     def list_runs(self, query: RunQuery) -> list[RunRow]: ...
 
@@ -98,7 +97,7 @@ def change(
     return Changed(account=stands, woken=tuple(_wake(store, name, named, changes[-1].id)))
 
 
-def _declared(store: ReadsAndWrites, name: str, value: str | None, amounts: Mapping[str, int]) -> Budget:
+def _declared(store: DocumentStore, name: str, value: str | None, amounts: Mapping[str, int]) -> Budget:
     known = {one.name: one for one in published(store)}
     if name not in known:
         raise UsageError(

@@ -12,8 +12,9 @@ from typing import Protocol
 from ninelives.core.errors import StaleDocument
 from ninelives.core.model.run import RunRow
 from ninelives.governance.budgets.account_names import PREFIX, RUN, TREE, AccountName, parsed
-from ninelives.governance.budgets.publication import ReadsAndWrites, listing
 from ninelives.governance.budgets.windows import end_ms
+from ninelives.store import DocumentStore
+from ninelives.views.documents import listing
 
 KEPT_MS = 35 * 86_400_000
 SHORT_KEPT_MS = 2 * 86_400_000
@@ -21,7 +22,7 @@ SHORT_KEPT_MS = 2 * 86_400_000
 _SHORT = "T"
 
 
-class KeepsRuns(ReadsAndWrites, Protocol):
+class KeepsRuns(DocumentStore, Protocol):
     """What is needed of a store."""
 
     def read_run(self, run: str) -> RunRow | None: ...

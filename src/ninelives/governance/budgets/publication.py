@@ -6,32 +6,20 @@ enforces what its own policy declares, and the limits that an account has of its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import msgspec
 
 from ninelives.core.errors import StaleDocument
-from ninelives.core.model.counter import Counter
-from ninelives.core.model.document import Document
 from ninelives.governance.budgets.declarations import Budget
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 DECLARED = "declared-budget/"
 _TRIES = 5
 
 
-class ReadsAndWrites(Protocol):
-    """What is needed of a store."""
-
-    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]: ...
-
-    def write_document(
-        self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
-    ) -> Document | None: ...
-
-
-def publish(store: ReadsAndWrites, declared: Sequence[Budget]) -> None:
+def publish(store: DocumentStore, declared: Sequence[Budget]) -> None:
     """Write each declaration that differs from what is known. If we die here: the next process does it."""
     for budget in declared:
         name, body = DECLARED + budget.name, msgspec.json.encode(budget)
@@ -46,15 +34,7 @@ def publish(store: ReadsAndWrites, declared: Sequence[Budget]) -> None:
                 continue  # another process has just written it
 
 
-def published(store: ReadsAndWrites) -> list[Budget]:
+def published(store: DocumentStore) -> list[Budget]:
     """Return all budgets that were declared, by name; without those that this version cannot read."""
-    found = (documents.decoded(one, Budget) for one in listing(store, DECLARED))
+    found = (documents.decoded(one, Budget) for one in documents.listing(store, DECLARED))
     return [one for one in found if one is not None]
-
-
-def listing(store: documents.ReadsDocuments, prefix: str) -> Iterator[Document]:
-    """Yield all documents whose names begin with a prefix, by name, in pages."""
-    after = ""
-    while page := store.read_documents(prefix, after=after):
-        yield from page
-        after = page[-1].name

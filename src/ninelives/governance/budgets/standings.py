@@ -10,9 +10,11 @@ from ninelives.core.governance.accounts import read
 from ninelives.core.model.document import Document
 from ninelives.governance.budgets.account_names import PREFIX, AccountName, parsed
 from ninelives.governance.budgets.declarations import Budget
-from ninelives.governance.budgets.publication import ReadsAndWrites, listing, published
+from ninelives.governance.budgets.publication import published
 from ninelives.governance.budgets.settlements import PRESUMED, UNPRICED
 from ninelives.governance.budgets.windows import end_ms, window_at
+from ninelives.store import DocumentStore
+from ninelives.views.documents import listing
 
 
 class Meter(Struct, frozen=True, kw_only=True):
@@ -49,14 +51,14 @@ class AccountStanding(Struct, frozen=True, kw_only=True):
     presumed: int
 
 
-def standings(store: ReadsAndWrites, now_ms: int, name: str | None = None) -> Iterator[AccountStanding]:
+def standings(store: DocumentStore, now_ms: int, name: str | None = None) -> Iterator[AccountStanding]:
     """Yield how the current accounts stand, of all budgets or of one. Raises Corrupt, StoreError."""
     for budget in published(store):
         if name in (None, budget.name):
             yield from _current(store, budget, now_ms)
 
 
-def _current(store: ReadsAndWrites, budget: Budget, now_ms: int) -> Iterator[AccountStanding]:
+def _current(store: DocumentStore, budget: Budget, now_ms: int) -> Iterator[AccountStanding]:
     window = window_at(budget.per, now_ms)
     for document in listing(store, f"{PREFIX}{budget.name}/{window}/"):
         account = parsed(document.name)
@@ -102,7 +104,7 @@ def ratios(found: Iterable[AccountStanding]) -> dict[tuple[str, str], float]:
     return most
 
 
-def used_accounts(store: ReadsAndWrites, declared: Sequence[Budget], now_ms: int) -> dict[str, float]:
+def used_accounts(store: DocumentStore, declared: Sequence[Budget], now_ms: int) -> dict[str, float]:
     """Return, by account, the share that is used of the meter that is used most. Raises Corrupt."""
     found: dict[str, float] = {}
     for budget in declared:

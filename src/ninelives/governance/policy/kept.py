@@ -19,7 +19,7 @@ from ninelives.governance.policy.judge import FilePolicy
 from ninelives.views import documents
 
 if TYPE_CHECKING:
-    from ninelives.governance.parts import DocumentStore
+    from ninelives.governance.parts import GovernedStore
     from ninelives.governance.policy.combined import Policies
 
 PREFIX: Final = "policies/"
@@ -45,7 +45,7 @@ class KeptPolicy(Struct, frozen=True, kw_only=True):
         return zlib.decompressobj().decompress(base64.b85decode(self.packed), _MOST_TEXT).decode()
 
 
-def keep(store: DocumentStore, policies: Policies) -> None:
+def keep(store: GovernedStore, policies: Policies) -> None:
     """Keep the texts of policies before they govern anything. Raises UsageError for one that is too large."""
     parts = tuple(one.digest for one in policies.members) if len(policies.members) > 1 else ()
     for one in policies.members:
@@ -55,7 +55,7 @@ def keep(store: DocumentStore, policies: Policies) -> None:
 
 
 def _keep(
-    store: DocumentStore,
+    store: GovernedStore,
     digest: str,
     name: str,
     text: str,
@@ -77,13 +77,10 @@ def _keep(
 
 def kept(store: documents.ReadsDocuments) -> Iterator[tuple[str, KeptPolicy]]:
     """Yield all policies that were kept, by digest."""
-    after = ""
-    while page := store.read_documents(PREFIX, after=after):
-        for one in page:
-            found = documents.decoded(one, KeptPolicy)
-            if found is not None:
-                yield one.name.removeprefix(PREFIX), found
-        after = page[-1].name
+    for one in documents.listing(store, PREFIX):
+        found = documents.decoded(one, KeptPolicy)
+        if found is not None:
+            yield one.name.removeprefix(PREFIX), found
 
 
 def find(store: documents.ReadsDocuments, digest: str) -> tuple[str, KeptPolicy]:

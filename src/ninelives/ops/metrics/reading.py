@@ -22,6 +22,7 @@ from ninelives.ops.metrics import reports
 from ninelives.stores import url as urls
 from ninelives.stores.open import open_store
 from ninelives.stores.presence import is_there
+from ninelives.views.documents import listing
 
 if TYPE_CHECKING:
     from ninelives.stores.open import AnyStore
@@ -57,10 +58,10 @@ def read(store: AnyStore) -> Reading:
         counters=tuple(store.read_counters()),
         documents=(
             *store.read_documents(reports.AUDIT, limit=1),
-            *store.read_documents(reports.COPIES),
+            *listing(store, reports.COPIES),
             *store.read_documents(reports.NOTICES, limit=1),
             *store.read_documents(HALTS, limit=1),
-            *store.read_documents(reports.BREAKERS),
+            *listing(store, reports.BREAKERS),
             *store.read_documents(reports.AUDIT_LOG_STATE, limit=1),
             *store.read_documents(reports.AUDIT_LOG_FOLLOWER, limit=1),
         ),

@@ -18,7 +18,7 @@ from msgspec import Struct
 from ninelives.core.errors import StaleDocument
 from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.ops.notify.retries import RetryGroup, grouped
-from ninelives.ops.periodic import Documents
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ def observe(store: AnyStore, now_ms: int) -> dict[str, Outage]:
         return {key: one for key, one in after.items() if key in seen}
 
 
-def current(store: Documents) -> dict[str, Outage]:
+def current(store: DocumentStore) -> dict[str, Outage]:
     """Return the outages as they were last noted."""
     return _read(store)[0]
 
 
-def _read(store: Documents) -> tuple[dict[str, Outage], int, int]:
+def _read(store: DocumentStore) -> tuple[dict[str, Outage], int, int]:
     found = documents.find(store, NAME)
     if found is None:
         return {}, 0, 0

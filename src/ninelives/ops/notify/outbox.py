@@ -35,7 +35,7 @@ from ninelives.ops.notify.entry import (
     NoticeEvent,
     OutboxEntry,
 )
-from ninelives.ops.periodic import Documents
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 OUT, CHANNEL = "notify/out/", "notify/channel/"
@@ -72,7 +72,7 @@ class Known(Struct, frozen=True):
 class Outbox:
     """The notices of one channel. All methods may be called by any thread."""
 
-    def __init__(self, store: Documents, channel: str, owner: str, claim_ms: int) -> None:
+    def __init__(self, store: DocumentStore, channel: str, owner: str, claim_ms: int) -> None:
         self._store, self.channel, self._owner, self._claim_ms = store, channel, owner, claim_ms
         self._prefix = f"{OUT}{channel}/"
         self._known: dict[str, Known] = {}

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ninelives.core.errors import StaleDocument
-from ninelives.ops.periodic import Documents
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 NAME = "notify/state"
@@ -42,12 +42,12 @@ class NotifyState(Struct, frozen=True, kw_only=True):
     channels: dict[str, ChannelState]
 
 
-def read_state(store: Documents) -> NotifyState | None:
+def read_state(store: DocumentStore) -> NotifyState | None:
     """Return the state as a notifier last wrote it; None if none ever ran."""
     return documents.read(store, NAME, NotifyState)[0]
 
 
-def write_state(store: Documents, state: NotifyState) -> None:
+def write_state(store: DocumentStore, state: NotifyState) -> None:
     """Write the state, if it says something new; channels of other notifiers are kept.
 
     If we die here: the old one is there, or the new one; it is only information.

@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.errors import StaleDocument
-from ninelives.store import Maintenance
+from ninelives.store import DocumentStore
+from ninelives.views import documents
 
 PREFIX = "replication/"
 
@@ -39,21 +40,12 @@ class CopyReport(Struct, frozen=True, kw_only=True):
     is_refused: bool = False
 
 
-def read(store: Maintenance, name: str) -> tuple[CopyReport | None, int]:
+def read(store: DocumentStore, name: str) -> tuple[CopyReport | None, int]:
     """Return a replicator's last report, and the version of its document; 0: there is none."""
-    for document in store.read_documents(PREFIX + name, limit=1):
-        if document.name == PREFIX + name:
-            return msgspec.json.decode(document.body, type=CopyReport), document.version
-    return None, 0
+    return documents.read(store, PREFIX + name, CopyReport)
 
 
-def read_all(store: Maintenance) -> dict[str, CopyReport]:
-    """Return the last report of each replicator, by its name."""
-    found = store.read_documents(PREFIX)
-    return {one.name.removeprefix(PREFIX): msgspec.json.decode(one.body, type=CopyReport) for one in found}
-
-
-def write(store: Maintenance, name: str, report: CopyReport) -> None:
+def write(store: DocumentStore, name: str, report: CopyReport) -> None:
     """Write a report. A write that another replicator overtook is given up: the next one follows soon."""
     _, version = read(store, name)
     try:
@@ -62,7 +54,7 @@ def write(store: Maintenance, name: str, report: CopyReport) -> None:
         return
 
 
-def refuse(store: Maintenance, name: str, destination: str, fault: str, now_ms: int) -> None:
+def refuse(store: DocumentStore, name: str, destination: str, fault: str, now_ms: int) -> None:
     """Report that a replicator cannot begin; its lag grows from its last report on, or from now."""
     known, _ = read(store, name)
     if known is None:

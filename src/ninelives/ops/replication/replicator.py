@@ -30,6 +30,7 @@ from ninelives.ops.replication.progress import CopyReport
 from ninelives.ops.replication.segment import BlobContent, Copy, Fact, LooseKey, Part, SegmentHeader
 from ninelives.ops.transfer.export import WholeStore, parts
 from ninelives.stores.encrypted.marker import stored_in
+from ninelives.views import documents
 from ninelives.views.counted import counted
 
 NOT_COPIED = (progress.PREFIX, "periodic/", "restore/", STORE_ID)
@@ -274,15 +275,13 @@ class Replicator:
         )
 
     def _add_documents(self) -> None:
-        known, there, after = self._copied.documents, set(), ""
-        while found := self._store.read_documents(after=after):
-            after = found[-1].name
-            for one in found:
-                if one.name.startswith(NOT_COPIED):
-                    continue
-                there.add(one.name)
-                if known.get(one.name, 0) != one.version:
-                    self._add_document(one.name, one.body, one.version)
+        known, there = self._copied.documents, set()
+        for one in documents.listing(self._store):
+            if one.name.startswith(NOT_COPIED):
+                continue
+            there.add(one.name)
+            if known.get(one.name, 0) != one.version:
+                self._add_document(one.name, one.body, one.version)
         for name, version in known.items():
             if version and name not in there:
                 self._add_document(name, None, 0)

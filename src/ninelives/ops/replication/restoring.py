@@ -21,6 +21,7 @@ from ninelives.ops.replication.folding import Folded, Range, choose, fold
 from ninelives.ops.transfer.export import WholeStore
 from ninelives.store import Progress
 from ninelives.stores.encrypted.marker import stored_in
+from ninelives.views import documents
 
 _NOTE = "restore/source"
 _AT_ONCE = 50
@@ -66,10 +67,10 @@ def restore(
 
 def _require_empty(target: WholeStore, bucket: Bucket, chosen: Range) -> None:
     note = msgspec.json.encode({"source": bucket.url, "segment": chosen.last, "base": chosen.base.first})
-    known = [one for one in target.read_documents(_NOTE, limit=1) if one.name == _NOTE]
-    if known and known[0].body == note:
+    known = documents.find(target, _NOTE)
+    if known is not None and known.body == note:
         return  # a restore of the same was killed: it goes on
-    if known or target.list_runs(RunQuery(limit=1)):
+    if known is not None or target.list_runs(RunQuery(limit=1)):
         raise UsageError(
             f"{target.url} is not empty", remedy="Restore into a new store; name another one with --to"
         )
@@ -94,7 +95,7 @@ def _written(bucket: Bucket, target: WholeStore, chosen: Range, folded: Folded) 
             if done.run.paused and not done.run.state.is_final:
                 paused.append(capsule.run.id)
             doubts += [(capsule.run.id, step) for step in done.doubts or _doubts_of(target, done)]
-    there = {one.name for one in target.read_documents()}
+    there = {one.name for one in documents.listing(target)}
     for name, body in folded.documents.items():
         if name not in there:
             target.write_document(name, body, version=0)

@@ -31,7 +31,7 @@ class WholeStore(Store, Maintenance, Protocol):
     """A store that runs are read from or written to: all have both protocols."""
 
 
-def header_of(store: WholeStore, notes: dict[str, str] | None = None) -> Header:
+def header_of(store: WholeStore) -> Header:
     """Return the header of a file with runs of this store."""
     _, schema = store.migrate()
     return Header(
@@ -39,7 +39,6 @@ def header_of(store: WholeStore, notes: dict[str, str] | None = None) -> Header:
         schema=schema,
         at_ms=store.read_clock(),
         ninelives=__version__,
-        notes=notes or {},
     )
 
 

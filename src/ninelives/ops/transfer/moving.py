@@ -25,6 +25,7 @@ from ninelives.ops.transfer.export import WholeStore, parts
 from ninelives.ops.transfer.file import BlobLine
 from ninelives.stores.encrypted.marker import mark_if_encrypted, stored_in
 from ninelives.stores.store_id import store_id
+from ninelives.views import documents
 
 _PAGE = 1000
 _UNFINISHED = tuple(state for state in State if not state.is_final)
@@ -137,11 +138,8 @@ def begun_moves(store: WholeStore, names: Sequence[str]) -> tuple[dict[str, Jour
 
 
 def _journeys(store: WholeStore) -> Iterator[tuple[str, Journey]]:
-    after = ""
-    while page := store.read_documents(moves.OUT, after=after, limit=_PAGE):
-        for document in page:
-            yield document.name.removeprefix(moves.OUT), moves.read_journey(document.body)
-        after = page[-1].name
+    for document in documents.listing(store, moves.OUT):
+        yield document.name.removeprefix(moves.OUT), moves.read_journey(document.body)
 
 
 def _journey(store: WholeStore, name: str) -> Journey:

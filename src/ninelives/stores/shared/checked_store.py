@@ -364,15 +364,13 @@ class CheckedStore(ABC, Generic[Tx]):
         """Return everything that is stored of a run."""
         return self._read(lambda tx: self._journals.read_capsule(tx, run))
 
-    def import_runs(
-        self, capsules: Sequence[Capsule], *, hold: bool = True, move: str = ""
-    ) -> list[Imported]:
+    def import_runs(self, capsules: Sequence[Capsule], *, move: str = "") -> list[Imported]:
         """Create runs from capsules, all or none."""
         if move:
             return self._write(
                 lambda tx: creation.arrive(tx, self._open_tables(tx), self._documents(tx), capsules, move)
             )
-        return self._write(lambda tx: creation.take_in(tx, self._open_tables(tx), capsules, hold=hold))
+        return self._write(lambda tx: creation.take_in(tx, self._open_tables(tx), capsules, hold=True))
 
     def import_keys(self, keys: Sequence[Key]) -> None:
         """Take in business keys without runs, all or none."""

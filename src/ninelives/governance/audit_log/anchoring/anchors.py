@@ -18,7 +18,8 @@ from msgspec import Struct
 from ninelives.core.errors import Corrupt, StaleDocument, UsageError
 from ninelives.governance.audit_log import merkle, tiles
 from ninelives.governance.audit_log.anchoring.heads import Note, TreeHead, read_note, write_note
-from ninelives.governance.audit_log.tiles import PREFIX, LogDocuments, StoredTile
+from ninelives.governance.audit_log.tiles import PREFIX, StoredTile
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class LastAnchored(Struct, frozen=True):
     at_ms: int
 
 
-def head_of(store: LogDocuments) -> TreeHead:
+def head_of(store: DocumentStore) -> TreeHead:
     """Return the tree head of now. Raises UsageError if there is no log."""
     state, _ = tiles.read_state(store)
     if state is None:
@@ -54,7 +55,7 @@ def head_of(store: LogDocuments) -> TreeHead:
     return TreeHead(state.log, tile.size, merkle.root_of(tile.hashes))
 
 
-def anchor(store: LogDocuments, target: Objects, head: TreeHead, key: Ed25519PrivateKey | None) -> bool:
+def anchor(store: DocumentStore, target: Objects, head: TreeHead, key: Ed25519PrivateKey | None) -> bool:
     """Keep a tree head at an anchor; return whether it was not there yet.
 
     Raises Corrupt if the log does not continue what is anchored there.
@@ -78,22 +79,17 @@ def notes(target: Objects) -> Iterator[tuple[str, bytes]]:
             yield name, found.content
 
 
-def newest_note(target: Objects, log: str) -> Note | None:
-    """Return the largest tree head of a log that is anchored somewhere. Raises BadFile."""
-    return next(_newest(target, log), None)
-
-
 def object_name(head: TreeHead) -> str:
     """Return the name of a tree head at an anchor."""
     return f"{_FOLDER}{head.log}/{head.size:018d}"
 
 
-def read_anchored(store: LogDocuments) -> dict[str, LastAnchored]:
+def read_anchored(store: DocumentStore) -> dict[str, LastAnchored]:
     """Return what was anchored last, by URL, as `status` shows it."""
     return documents.decoded(documents.find(store, ANCHORS), dict[str, LastAnchored]) or {}
 
 
-def require_continues(store: LogDocuments, old: TreeHead, new: TreeHead, where: str) -> None:
+def require_continues(store: DocumentStore, old: TreeHead, new: TreeHead, where: str) -> None:
     """Raise Corrupt if the log of now is not an older one with more entries."""
     if old.size > new.size:
         what = f"has {new.size:,} entries, and {old.size:,} were anchored at {where}"
@@ -124,7 +120,7 @@ def _put(target: Objects, name: str, content: bytes, head: TreeHead) -> None:
             raise
 
 
-def _note(store: LogDocuments, url: str, head: TreeHead) -> None:
+def _note(store: DocumentStore, url: str, head: TreeHead) -> None:
     while True:
         found = documents.find(store, ANCHORS)
         known = documents.decoded(found, dict[str, LastAnchored]) or {}
@@ -137,7 +133,7 @@ def _note(store: LogDocuments, url: str, head: TreeHead) -> None:
         return
 
 
-def _frontier_at(store: LogDocuments, size: int) -> list[bytes]:
+def _frontier_at(store: DocumentStore, size: int) -> list[bytes]:
     """Return the frontier of the log when it had that many entries."""
     if size == 0:
         return []
@@ -154,7 +150,7 @@ def _frontier_at(store: LogDocuments, size: int) -> list[bytes]:
     return frontier
 
 
-def _tile(store: LogDocuments, number: int) -> StoredTile:
+def _tile(store: DocumentStore, number: int) -> StoredTile:
     for found in tiles.tiles_from(store, number):
         if found.number == number:
             return found

@@ -23,7 +23,9 @@ from ninelives.governance.audit_log.entries import AuditEntry
 from ninelives.governance.audit_log.follower import Followed
 from ninelives.governance.audit_log.journal_facts import RUN_ENDED
 from ninelives.governance.audit_log.pruning import PRUNED, Cutoff
-from ninelives.governance.audit_log.tiles import LogDocuments, Tile
+from ninelives.governance.audit_log.tiles import Tile
+from ninelives.store import DocumentStore
+from ninelives.views.documents import listing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -94,21 +96,21 @@ def id_key(id: str) -> bytes:
     return sha256(id.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-def read_beside(store: LogDocuments, report: Report) -> DocumentClaims:
+def read_beside(store: DocumentStore, report: Report) -> DocumentClaims:
     """Read what documents say is in the log: its size and open entries first, then the numbers."""
     size = _tried(lambda: tiles.last_tile(store).tile.size, 0, "tiles", report)
     nothing: list[Document] = []
-    opened = _tried(lambda: list(_documents(store, entries.OPEN)), nothing, entries.OPEN, report)
-    numbers = dict(_bodies(_documents(store, entries.NUMBERS), entries.NUMBERS, int, report))
+    opened = _tried(lambda: list(listing(store, entries.OPEN, page=_PAGE)), nothing, entries.OPEN, report)
+    numbers = dict(_bodies(listing(store, entries.NUMBERS, page=_PAGE), entries.NUMBERS, int, report))
     state = _tried(lambda: follower.read_state(store)[0], follower.FollowerState(), "follower", report)
-    followed = dict(_bodies(_documents(store, follower.RUN), follower.RUN, Followed, report))
+    followed = dict(_bodies(listing(store, follower.RUN, page=_PAGE), follower.RUN, Followed, report))
     batch = frozenset(_id_of(one) for one in state.batch.entries) if state.batch is not None else frozenset()
     names = frozenset(one.name.removeprefix(entries.OPEN) for one in opened)
     return DocumentClaims(size, names, numbers, followed, state, batch)
 
 
 def walk(
-    store: LogDocuments, sizes: Sequence[int], report: Report, progress: Callable[[int], object]
+    store: DocumentStore, sizes: Sequence[int], report: Report, progress: Callable[[int], object]
 ) -> Walked:
     """Read all tiles, in order, and compute the tree; keep its roots at these sizes."""
     found = Walked()
@@ -117,7 +119,7 @@ def walk(
         found.roots[0] = merkle.EMPTY
     number, is_full = 0, True
     try:
-        for document in _documents(store, tiles.TILE):
+        for document in listing(store, tiles.TILE, page=_PAGE):
             where = document.name
             tile = _decoded(document, Tile, report)
             if where != tiles.tile_name(number):
@@ -158,7 +160,7 @@ def check_beside(beside: DocumentClaims, walked: Walked, report: Report) -> None
 
 
 def check_state(
-    store: LogDocuments, walked: Walked, now_ms: int, beside: DocumentClaims, report: Report
+    store: DocumentStore, walked: Walked, now_ms: int, beside: DocumentClaims, report: Report
 ) -> None:
     """Check that the log is on or off as it says itself, and is the log that its first entry names."""
     state = _tried(lambda: tiles.read_state(store)[0], None, tiles.STATE, report)
@@ -257,13 +259,6 @@ def _note_facts(found: Walked, one: AuditEntry, number: int, *, is_of_run: bool)
     elif one.kind in ("audit on", "audit off"):
         switches = found.switched[2] + 1
         found.switched = one.kind == "audit on", str(one.facts.get("log")), switches
-
-
-def _documents(store: LogDocuments, prefix: str) -> Iterator[Document]:
-    after = ""
-    while page := store.read_documents(prefix, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name
 
 
 def _bodies(found: Iterator[Document], prefix: str, kind: type[T], report: Report) -> Iterator[tuple[str, T]]:

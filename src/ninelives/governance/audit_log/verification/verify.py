@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from ninelives.core.errors import Corrupt, UsageError
 from ninelives.governance.audit_log import merkle, tiles
-from ninelives.governance.audit_log.tiles import LogDocuments
 from ninelives.governance.audit_log.verification import log_walk
 from ninelives.governance.audit_log.verification.run_checks import RunChecks, rows_of
-from ninelives.store import Store
+from ninelives.store import DocumentStore, Store
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -44,7 +43,7 @@ class AuditLogReport(Struct, frozen=True, kw_only=True):
     findings: list[AuditLogFinding]
 
 
-class Verifiable(LogDocuments, Store, Protocol):
+class Verifiable(DocumentStore, Store, Protocol):
     """What is needed of a store."""
 
 
@@ -103,7 +102,7 @@ def verify(
     )
 
 
-def _identity(store: LogDocuments) -> tuple[str, bool]:
+def _identity(store: DocumentStore) -> tuple[str, bool]:
     try:
         state, _ = tiles.read_state(store)
     except Corrupt:
