@@ -4,4 +4,5 @@
   and control runs; `commands_operate`: those for operators; `help_groups`: the groups of `--help`
 - `commands`, `operate`: what each command does
 - `options`: options that commands share; `output`: tables, text and JSON; `up_screen`: the screen of `up`
+- `stopping`: commands that work until a signal comes
 """

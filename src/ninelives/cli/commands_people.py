@@ -5,6 +5,7 @@ What each command does is in `cli/commands`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -50,11 +51,31 @@ RequestFile = Annotated[
     typer.Option("--request", metavar="FILE", help="What it signs; default: the same name without .sig."),
 ]
 
+ANSWERS = {
+    "approve": ("approved", "Approve exactly what an item shows."),
+    "deny": (
+        "denied",
+        "Deny what an item shows.\n\nThe action is not executed, and the agent gets nl.Denied with the note.",
+    ),
+}
+"""By command: the answer, and the help."""
+CONTROLS = {
+    "cancel": "Cancel a run, or all unfinished runs that fit the options.",
+    "pause": "Pause a run, or many.\n\nNo worker takes them until they are resumed.",
+    "resume": "Let a paused run continue, or many.",
+    "retry": "Resume a failed run at its failed step, or many.",
+}
+"""By command, which is also the control: the help."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
-    for command in (start, watch, inbox, approve, deny, resolve, signal, cancel, pause, resume, retry, fork):
+    for command in (start, watch, inbox, resolve, signal, fork):
         app.command()(command)
+    for name, (says, text) in ANSWERS.items():
+        app.command(name, help=text)(_answering(says))
+    for action, text in CONTROLS.items():
+        app.command(action, help=text)(_controlling(action))
 
 
 def start(
@@ -102,43 +123,35 @@ def inbox(
     command.inbox(store, run=run, answered=every, limit=limit, as_json=as_json)
 
 
-def approve(
-    item: ItemId,
-    by: By = None,
-    note: Note = "",
-    sign: Sign = False,
-    key: SshKey = None,
-    valid: Valid = "1d",
-    print_request: PrintRequest = False,
-    signature: SignatureFile = None,
-    request: RequestFile = None,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Approve exactly what an item shows."""
-    how = (sign, key, valid, print_request, signature, request)
-    _answer(store, item, "approved", how, note=note, by=by, as_json=as_json)
+def _answering(says: str) -> Callable[..., None]:
+    """Return the command that answers an item so."""
 
+    def answer(
+        item: ItemId,
+        by: By = None,
+        note: Note = "",
+        sign: Sign = False,
+        key: SshKey = None,
+        valid: Valid = "1d",
+        print_request: PrintRequest = False,
+        signature: SignatureFile = None,
+        request: RequestFile = None,
+        store: Url = DEFAULT_URL,
+        as_json: AsJson = False,
+    ) -> None:
+        if any((sign, key, print_request, signature, request)):
+            from ninelives.cli.govern import signed_answer as signed
+            from ninelives.core.journal.answers import Says
 
-def deny(
-    item: ItemId,
-    by: By = None,
-    note: Note = "",
-    sign: Sign = False,
-    key: SshKey = None,
-    valid: Valid = "1d",
-    print_request: PrintRequest = False,
-    signature: SignatureFile = None,
-    request: RequestFile = None,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Deny what an item shows.
+            signing = signed.Signing(sign, key, valid, print_request, signature, request)
+            signing.check()
+            signed.answer(store, item, Says(says), signing, note=note, by=by, as_json=as_json)
+            return
+        from ninelives.cli.commands import inbox as command
 
-    The action is not executed, and the agent gets nl.Denied with the note.
-    """
-    how = (sign, key, valid, print_request, signature, request)
-    _answer(store, item, "denied", how, note=note, by=by, as_json=as_json)
+        command.answer(store, item, says, note=note, by=by, as_json=as_json)
+
+    return answer
 
 
 def resolve(
@@ -188,63 +201,40 @@ def signal(
     command.signal(store, run, name, value, id=id, as_json=as_json)
 
 
-def cancel(
-    run: SomeRun = None,
-    agent: OfAgent = None,
-    label: WithLabel = None,
-    status: InState = None,
-    since: Since = None,
-    yes: Yes = False,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Cancel a run, or all unfinished runs that fit the options."""
-    _control(store, "cancel", run, (agent, label, status, since), yes=yes, as_json=as_json)
+def _controlling(action: str) -> Callable[..., None]:
+    """Return the command that requests `cancel`, `pause`, `resume` or `retry` of one run, or of many."""
 
+    def control(
+        run: SomeRun = None,
+        agent: OfAgent = None,
+        label: WithLabel = None,
+        status: InState = None,
+        since: Since = None,
+        yes: Yes = False,
+        store: Url = DEFAULT_URL,
+        as_json: AsJson = False,
+    ) -> None:
+        if run is not None:
+            if any(one is not None for one in (agent, label, status, since)):
+                raise UsageError("a run and a choice of runs", remedy="Give the run's id, or the options")
+            from ninelives.cli.commands import control as command
 
-def pause(
-    run: SomeRun = None,
-    agent: OfAgent = None,
-    label: WithLabel = None,
-    status: InState = None,
-    since: Since = None,
-    yes: Yes = False,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Pause a run, or many.
+            command.control(store, run, action, as_json=as_json)
+            return
+        from ninelives.cli.operate import bulk
 
-    No worker takes them until they are resumed.
-    """
-    _control(store, "pause", run, (agent, label, status, since), yes=yes, as_json=as_json)
+        bulk.bulk(
+            store,
+            action,
+            agent=agent,
+            labels=label or [],
+            statuses=status or [],
+            since=since,
+            yes=yes,
+            as_json=as_json,
+        )
 
-
-def resume(
-    run: SomeRun = None,
-    agent: OfAgent = None,
-    label: WithLabel = None,
-    status: InState = None,
-    since: Since = None,
-    yes: Yes = False,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Let a paused run continue, or many."""
-    _control(store, "resume", run, (agent, label, status, since), yes=yes, as_json=as_json)
-
-
-def retry(
-    run: SomeRun = None,
-    agent: OfAgent = None,
-    label: WithLabel = None,
-    status: InState = None,
-    since: Since = None,
-    yes: Yes = False,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Resume a failed run at its failed step, or many."""
-    _control(store, "retry", run, (agent, label, status, since), yes=yes, as_json=as_json)
+    return control
 
 
 def fork(
@@ -284,57 +274,3 @@ def watch(run: RunId, store: Url = DEFAULT_URL) -> None:
     from ninelives.cli.commands import watch as command
 
     command.watch(store, run)
-
-
-def _answer(
-    store: str,
-    item: str,
-    says: str,
-    how: tuple[bool, str | None, str, bool, str | None, str | None],
-    *,
-    note: str,
-    by: str | None,
-    as_json: bool,
-) -> None:
-    if any(one for one in how[:2] + how[3:]):
-        from ninelives.cli.govern import signed_answer as signed
-        from ninelives.core.journal.answers import Says
-
-        signing = signed.Signing(*how)
-        signing.check()
-        signed.answer(store, item, Says(says), signing, note=note, by=by, as_json=as_json)
-        return
-    from ninelives.cli.commands import inbox as command
-
-    command.answer(store, item, says, note=note, by=by, as_json=as_json)
-
-
-def _control(
-    store: str,
-    action: str,
-    run: str | None,
-    chosen: tuple[str | None, list[str] | None, list[str] | None, str | None],
-    *,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    agent, label, status, since = chosen
-    if run is not None:
-        if any(one is not None for one in chosen):
-            raise UsageError("a run and a choice of runs", remedy="Give the run's id, or the options")
-        from ninelives.cli.commands import control
-
-        control.control(store, run, action, as_json=as_json)
-        return
-    from ninelives.cli.operate import bulk
-
-    bulk.bulk(
-        store,
-        action,
-        agent=agent,
-        labels=label or [],
-        statuses=status or [],
-        since=since,
-        yes=yes,
-        as_json=as_json,
-    )

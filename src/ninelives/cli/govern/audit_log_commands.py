@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +11,7 @@ import typer
 
 from ninelives.cli.options import EXIT_FAILED, command, interval_ms, opened
 from ninelives.cli.output import bar, emit, emit_json, say
+from ninelives.cli.stopping import stopped_by_signals
 from ninelives.core.errors import BadFile, LeaseLost, StoreUnavailable, UsageError
 from ninelives.governance.audit_log import entries, proofs, tiles
 from ninelives.governance.audit_log.anchoring import anchors, heads
@@ -77,8 +74,8 @@ def follow(url: str, every: str, *, is_once: bool, as_json: bool) -> None:
             with turn.renewed():
                 follower.follow()
 
-        with _stopped() as wait:
-            turns.repeat(work, wait)
+        with stopped_by_signals() as stopped:
+            turns.repeat(work, stopped.wait)
 
 
 def anchor(url: str, to: Sequence[str], key: Path | None, every: str, *, as_json: bool) -> None:
@@ -100,13 +97,13 @@ def anchor(url: str, to: Sequence[str], key: Path | None, every: str, *, as_json
         if seconds is None:
             once()
             return
-        with _stopped() as wait:
+        with stopped_by_signals() as stopped:
             while True:
                 try:
                     once()
                 except (LeaseLost, StoreUnavailable) as error:
                     say(f"not anchored, trying again: {error}")
-                if wait(seconds):
+                if stopped.wait(seconds):
                     return
 
 
@@ -238,13 +235,3 @@ def _periodic(store: AnyStore, seconds: float) -> Any:
     from ninelives.ops.periodic import Periodic
 
     return Periodic(store, FOLLOWER, seconds, lapse_seconds=_LAPSE_SECONDS)
-
-
-@contextmanager
-def _stopped() -> Iterator[Callable[[float], bool]]:
-    """Yield a wait that returns whether a signal has stopped this process."""
-    stopped = threading.Event()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, lambda *_: stopped.set())
-    yield stopped.wait
-    sys.stdout.flush()

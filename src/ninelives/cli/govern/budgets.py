@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -60,48 +60,42 @@ def show(
         say(what)
 
 
-@app.command("set")
-def set_(
-    name: Name,
-    value: Value = None,
-    usd: Usd = None,
-    tokens: Tokens = None,
-    actions: Actions = None,
-    decisions: Decisions = None,
-    seconds: Seconds = None,
-    reason: Reason = "",
-    by: By = None,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Set the limit of one account, for its window of now.
+def _changing(*, raises: bool) -> Callable[..., None]:
+    """Return the command that sets the limit of an account, or raises it."""
+
+    def change(
+        name: Name,
+        value: Value = None,
+        usd: Usd = None,
+        tokens: Tokens = None,
+        actions: Actions = None,
+        decisions: Decisions = None,
+        seconds: Seconds = None,
+        reason: Reason = "",
+        by: By = None,
+        store: Url = DEFAULT_URL,
+        as_json: AsJson = False,
+    ) -> None:
+        amounts = _amounts(usd, tokens, actions, decisions, seconds)
+        _change(store, name, value, amounts, raises=raises, reason=reason, by=by, as_json=as_json)
+
+    return change
+
+
+app.command(
+    "set",
+    help="""Set the limit of one account, for its window of now.
 
     It wins over the policy's, for this account and window only. Needs --reason.
-    """
-    amounts = _amounts(usd, tokens, actions, decisions, seconds)
-    _change(store, name, value, amounts, raises=False, reason=reason, by=by, as_json=as_json)
-
-
-@app.command("raise")
-def raise_(
-    name: Name,
-    value: Value = None,
-    usd: Usd = None,
-    tokens: Tokens = None,
-    actions: Actions = None,
-    decisions: Decisions = None,
-    seconds: Seconds = None,
-    reason: Reason = "",
-    by: By = None,
-    store: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> None:
-    """Raise the limit of one account by so much, for its window of now.
+    """,
+)(_changing(raises=False))
+app.command(
+    "raise",
+    help="""Raise the limit of one account by so much, for its window of now.
 
     Runs that wait for it go on. Needs --reason.
-    """
-    amounts = _amounts(usd, tokens, actions, decisions, seconds)
-    _change(store, name, value, amounts, raises=True, reason=reason, by=by, as_json=as_json)
+    """,
+)(_changing(raises=True))
 
 
 def _amounts(*given: float | None) -> dict[str, int]:

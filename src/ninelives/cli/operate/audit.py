@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from contextlib import suppress
-from threading import Event
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +12,7 @@ import typer
 
 from ninelives.cli.options import EXIT_FAILED, interval_ms, opened
 from ninelives.cli.output import bar, emit, say
+from ninelives.cli.stopping import stopped_by_signals
 from ninelives.core.errors import Corrupt, LeaseLost, UsageError
 from ninelives.ops import audit as audits
 from ninelives.ops.audit import Auditor, AuditResult
@@ -100,19 +99,13 @@ def _all_at_once(store: AnyStore, error: Corrupt, began_ms: int, progress: Progr
 
 
 def _repeat(store: AnyStore, seconds: float, rate: float, share: float, *, as_json: bool) -> None:
-    stopped = Event()
+    # An audit takes hours: a signal cuts it off, and the next process goes on where it was.
+    with suppress(KeyboardInterrupt), stopped_by_signals(interrupts=True) as stopped:
+        auditor = Auditor(store, rate=rate, share=share, sleep=stopped.wait)
 
-    def stop(*_: object) -> None:
-        stopped.set()
-        raise KeyboardInterrupt
+        def work(turn: Turn) -> None:
+            _print(auditor.carry_out(turn), as_json=as_json)
 
-    def work(turn: Turn) -> None:
-        _print(auditor.carry_out(turn), as_json=as_json)
-
-    auditor = Auditor(store, rate=rate, share=share, sleep=stopped.wait)
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, stop)
-    with suppress(KeyboardInterrupt):
         auditor.periodic(seconds).repeat(work, stopped.wait)
 
 

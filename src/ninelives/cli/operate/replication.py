@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tarfile
 import tempfile
 import threading
@@ -17,6 +16,7 @@ import typer
 
 from ninelives.cli.options import EXIT_FAILED, command, opened
 from ninelives.cli.output import emit, emit_paused, say
+from ninelives.cli.stopping import stopped_by_signals
 from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.step_ids import step_text
 from ninelives.ops.replication import folding, restoring, term
@@ -38,8 +38,7 @@ def replicate(
     url: str, destination: str, options: Options, *, is_once: bool, is_standby: bool, as_json: bool
 ) -> None:
     """Copy a store to a bucket until stopped, or once."""
-    stop = threading.Event()
-    with opened(url) as store, _stopped_by_signals(stop):
+    with opened(url) as store, stopped_by_signals() as stop:
         bucket = open_bucket(destination)
 
         def copy() -> Replicator:
@@ -85,16 +84,6 @@ def stand_by(copy: Callable[[], Replicator], wait: Wait, report: Callable[[str],
             said = other
         if wait(term.LAPSE_MS / 1000):
             return None
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    before = {one: signal.signal(one, lambda *_: stop.set()) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 def back_up(store: WholeStore, destination: str, *, as_json: bool) -> None:
