@@ -25,6 +25,7 @@ from ninelives.ops.replication.folding import choose, fold
 from ninelives.ops.replication.opening import open_bucket, require_conditions
 from ninelives.ops.replication.replicator import Options, Replicator
 from ninelives.ops.status import status
+from ninelives.stores import durable_files
 from ninelives.stores.open import open_store
 from tests.contract.makers import AnyStore, new_run
 from tests.notify.scene import Scene
@@ -76,7 +77,7 @@ def test_a_disk_that_fails_after_a_segment_is_written_fences_nobody(
     live: AnyStore, directory: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied(live, directory)
-    seg, real, failed = tmp_path / "bucket" / "seg", directory_bucket._sync, list[Path]()
+    seg, real, failed = tmp_path / "bucket" / "seg", durable_files.sync_directory, list[Path]()
 
     def sync(folder: Path) -> None:
         if folder not in failed:
@@ -84,7 +85,7 @@ def test_a_disk_that_fails_after_a_segment_is_written_fences_nobody(
             raise OSError(errno.EIO, "Input/output error")
         real(folder)
 
-    monkeypatch.setattr(directory_bucket, "_sync", sync)
+    monkeypatch.setattr(directory_bucket, "sync_directory", sync)
     live.create_runs([new_run("r1")])
     copied(live, directory, is_fenced=False)
     assert {seg, seg.parent} <= set(failed)

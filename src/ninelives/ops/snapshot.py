@@ -1,18 +1,14 @@
 """Export everything stored of a run into one file that needs no store, for debugging.
 
-The file is written whole or not at all, and no file is ever overwritten. If we die here: a hidden temporary
-file is left in the same directory. The file holds what the journal holds, so only its owner may read it
-(mode 0600).
+The file is written whole or not at all, and no file is ever overwritten (`stores.durable_files`). It holds
+what the journal holds, so only its owner may read it.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain as concatenate
 from itertools import count
 from pathlib import Path
@@ -29,6 +25,7 @@ from ninelives.core.model.run import Record
 from ninelives.core.secret import masked_json
 from ninelives.engine.commit import large_bodies
 from ninelives.store import Store
+from ninelives.stores.durable_files import new_file
 from ninelives.stores.encrypted.marker import stored_in
 from ninelives.views import records_text, sessions
 from ninelives.views.escape import json_text
@@ -84,7 +81,8 @@ def write(snapshot: dict[str, Any], out: Path | None) -> Path:
     row = snapshot["run"]
     for path in iter([out]) if out is not None else _free_names(row["id"], row["length"]):
         try:
-            _create(path.absolute(), text.encode())
+            with new_file(path.absolute()) as file:
+                file.write(text.encode())
         except FileExistsError:
             continue
         except OSError as error:
@@ -100,27 +98,6 @@ def _free_names(run: str, length: int) -> Iterator[Path]:
     safe = re.sub(r"[^A-Za-z0-9_.\-]", "_", run)[:_NAME_CHARACTERS].lstrip(".-") or "run"
     first = Path(f"{safe}-{length - 1}.json")
     return concatenate([first], (Path(f"{safe}-{length - 1}.{again}.json") for again in count(2)))
-
-
-def _create(path: Path, data: bytes) -> None:
-    """Create a durable file with this content, or none at all. Raises FileExistsError; OSError."""
-    draft = path.with_name(f".{path.name[:_NAME_CHARACTERS]}.{secrets.token_hex(4)}.tmp")
-    try:
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        # CRASH: a draft under a hidden name is left. A link, unlike a rename, never replaces a file.
-        os.link(draft, path)
-    finally:
-        with suppress(OSError):
-            draft.unlink()
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _record(record: Record, kept: Record) -> dict[str, Any]:

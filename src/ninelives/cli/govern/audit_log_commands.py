@@ -153,9 +153,9 @@ def export(url: str, to: Path | None) -> None:
 
 
 def _write(to: Path, lines: Iterator[bytes]) -> None:
-    from ninelives.ops.transfer.export import new_file
+    from ninelives.ops.transfer.export import file_to_write
 
-    with new_file(to) as file:
+    with file_to_write(to) as file:
         for line in lines:
             file.write(line + b"\n")
 

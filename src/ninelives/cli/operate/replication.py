@@ -25,7 +25,7 @@ from ninelives.ops.replication.directory_bucket import DirectoryBucket
 from ninelives.ops.replication.opening import is_bucket, open_bucket
 from ninelives.ops.replication.replicator import Options, Replicator, Wait
 from ninelives.ops.replication.restoring import RestoredCopy
-from ninelives.ops.transfer.export import WholeStore, new_file
+from ninelives.ops.transfer.export import WholeStore, file_to_write
 from ninelives.store import Progress
 from ninelives.stores.open import open_store
 from ninelives.views.counted import counted
@@ -94,7 +94,7 @@ def back_up(store: WholeStore, destination: str, *, as_json: bool) -> None:
         with tempfile.TemporaryDirectory(prefix="ninelives-backup-") as home:
             _copy_once(store, DirectoryBucket(home))
             with (
-                new_file(Path(destination).absolute()) as file,
+                file_to_write(Path(destination).absolute()) as file,
                 tarfile.open(fileobj=file, mode="w") as packed,
             ):
                 for name in DirectoryBucket(home).names(""):

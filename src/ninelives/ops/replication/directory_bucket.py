@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ninelives.core.errors import UsageError
 from ninelives.ops.replication.bucket import BucketUnavailable, NameTaken, StoredObject
+from ninelives.stores.durable_files import opened_draft, sync_directory
 
 _LOCK = ".lock"
 _DRAFT = ".draft-"
@@ -59,7 +60,7 @@ class DirectoryBucket:
             except FileExistsError as error:
                 if path.read_bytes() != content:  # else our own, from before its directory could be synced
                     raise NameTaken(name) from error
-            _sync(path.parent)
+            sync_directory(path.parent)
         return hashlib.sha256(content).hexdigest()
 
     def replace(self, name: str, content: bytes, version: str) -> str:
@@ -100,18 +101,15 @@ class DirectoryBucket:
     def _put(self, path: Path, content: bytes) -> None:
         with self._draft(path, content) as draft:
             draft.replace(path)
-            _sync(path.parent)
+            sync_directory(path.parent)
 
     @contextmanager
     def _draft(self, path: Path, content: bytes) -> Iterator[Path]:
         _make(path.parent)
         draft = path.with_name(f"{_DRAFT}{secrets.token_hex(6)}")
         try:
-            number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(number, "wb") as file:
+            with opened_draft(draft) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
             # CRASH: a draft under a hidden name, which no list shows; it is removed when it is old.
             self._sweep(draft)
             yield draft
@@ -152,12 +150,4 @@ def _make(directory: Path) -> None:
     """Make a directory that only its owner may enter: segments hold what the journals hold."""
     for one in reversed([one for one in (directory, *directory.parents) if not one.exists()]):
         one.mkdir(mode=0o700, exist_ok=True)
-        _sync(one.parent)
-
-
-def _sync(directory: Path) -> None:
-    number = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+        sync_directory(one.parent)

@@ -8,10 +8,8 @@ what the journals hold.
 from __future__ import annotations
 
 import errno
-import os
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -20,6 +18,7 @@ from ninelives.core.errors import Corrupt, UnknownRun, UsageError
 from ninelives.core.model.capsule import Capsule
 from ninelives.ops.transfer.file import BlobLine, Footer, Header, write
 from ninelives.store import Maintenance, Progress, Store
+from ninelives.stores.durable_files import new_file
 from ninelives.stores.encrypted.marker import stored_in
 from ninelives.stores.store_id import store_id
 
@@ -95,7 +94,7 @@ def export(
                 progress(done, len(runs))
             yield run
 
-    with new_file(target) as draft:
+    with file_to_write(target) as draft:
         footer = write(draft, header_of(store), parts(store, counted(), set(), is_needed=is_needed))
     if progress is not None:
         progress(len(runs), len(runs))
@@ -103,43 +102,24 @@ def export(
 
 
 @contextmanager
-def new_file(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write, which gets its name when all is written and durable.
+def file_to_write(target: Path) -> Iterator[BinaryIO]:
+    """Yield a new file, as `new_file`, and say in words of the command why it cannot be written.
 
     Raises UsageError when the name is taken, or what is yielded cannot be written.
     """
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    is_open = False
     try:
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
+        with new_file(target) as file:
+            is_open = True
+            yield file
+    except FileExistsError:
         raise UsageError(
-            f"{target} cannot be written: {error.strerror}", remedy="Name another file"
+            f"{target} exists", remedy="Name a new file, or remove that one first: none is overwritten"
+        ) from None
+    except OSError as error:
+        if is_open and error.errno not in _FULL:
+            raise
+        remedy = "Free space on that disk, or name a file on another one; nothing was written"
+        raise UsageError(
+            f"{target} cannot be written: {error.strerror}", remedy=remedy if is_open else "Name another file"
         ) from error
-    try:
-        try:
-            with os.fdopen(fd, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            raise UsageError(
-                f"{target} cannot be written: {error.strerror}",
-                remedy="Free space on that disk, or name a file on another one; nothing was written",
-            ) from error
-        # CRASH: a hidden draft, whole or not; the name is still free.
-        try:
-            os.link(draft, target)
-        except FileExistsError:
-            raise UsageError(
-                f"{target} exists", remedy="Name a new file, or remove that one first: none is overwritten"
-            ) from None
-        parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()

@@ -34,6 +34,7 @@ from ninelives.core.rules import inbox_rules
 from ninelives.core.rules.restore import RESTORED, Doubt, doubts_in, fenced
 from ninelives.core.values import blobs
 from ninelives.store import Progress
+from ninelives.stores.durable_files import sync_directory
 from ninelives.stores.shared import commit_rules, rows
 from ninelives.stores.shared.sessions import Ending
 from ninelives.stores.sqlite import checks, claims
@@ -430,4 +431,4 @@ def _name(draft: Path, target: Path) -> None:
     """Give a complete file its name, durably."""
     paths.sync_file(draft)
     draft.rename(target)
-    paths.sync_directory(target.parent)
+    sync_directory(target.parent)

@@ -29,6 +29,7 @@ from ninelives.core.errors import (
     StoreUnsafe,
     UsageError,
 )
+from ninelives.stores.durable_files import sync_directory
 from ninelives.stores.shared import rows
 from ninelives.stores.shared.pool import OPEN, Opened
 from ninelives.stores.sqlite import checks
@@ -176,7 +177,7 @@ class Database(Opened):
         anchor.create(self.paths.anchor, store_id)
         # CRASH: an anchor of zero commits and no database; the next start creates both again.
         draft.rename(self.paths.database)
-        paths.sync_directory(self.paths.database.parent)
+        sync_directory(self.paths.database.parent)
 
     def connect(self) -> apsw.Connection:
         """Open another connection to the database."""

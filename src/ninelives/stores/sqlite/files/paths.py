@@ -21,6 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ninelives.core.errors import Corrupt, StoreUnavailable, StoreUnsafe, UsageError
+from ninelives.stores.durable_files import sync_directory
 from ninelives.stores.sqlite.files import anchor
 
 _REMOTE = frozenset(
@@ -103,15 +104,6 @@ def make_directories(path: Path) -> None:
         path.chmod(0o700)  # regardless of the umask
     # A directory whose name a power cut takes away would take the store with it.
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def sync_file(path: Path) -> None:
