@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ninelives.core.clock import moment
 from ninelives.core.journal import chain
 from ninelives.core.journal.recovery_log import Recovery, Verified
 from ninelives.core.journal.replay import write_body
@@ -36,7 +37,6 @@ from ninelives.ops.doctor import (
 )
 from ninelives.stores.sqlite import SqliteStore
 from ninelives.stores.sqlite.files.paths import filesystem_of
-from ninelives.views import records_text
 from ninelives.views.escape import json_text, shown
 from ninelives.views.recoveries import last_recovery
 from tests.clocks import SteppingClock
@@ -262,7 +262,7 @@ def test_a_retry_is_shown_with_step_time_attempt_and_reason(tmp_path: Path) -> N
     tally = added(tally_of(row), Kind.INTENT, "#think#0", body, facts)
     parts = {"run": "run", "epoch": row.epoch, "length": row.length, "head": row.head, "records": records}
     store.commit([Commit(**parts, tally=tally, change=Park(due_ms, "to try think again", 0))])  # type: ignore[arg-type]
-    at = f"{records_text.moment(due_ms):%H:%M:%S}Z"
+    at = f"{moment(due_ms):%H:%M:%S}Z"
     expected = f"to try think[0] again at {at}, attempt 2 of 58: {error}"
     assert expected in ninelives(tmp_path, "ps").stdout
     shown = ninelives(tmp_path, "show", "run").stdout

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ninelives.core.clock import moment
 from ninelives.core.journal.recovery_log import Recovery, Verified
 from ninelives.core.model.capsule import Move
 from ninelives.core.model.log_entry import Happening, NewEntry
@@ -22,7 +23,6 @@ from ninelives.ops.retention import size_of
 from ninelives.ops.status import STUCK_SECONDS, status
 from ninelives.stores.memory import MemoryStore
 from ninelives.stores.open import open_store
-from ninelives.views.records_text import moment
 from ninelives.views.recoveries import recoveries
 from tests.clocks import SteppingClock
 from tests.notify.scene import Scene

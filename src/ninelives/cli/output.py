@@ -124,7 +124,7 @@ def age(seconds: float) -> str:
     return f"{max(0, int(seconds))}s"
 
 
-def moment(when: datetime) -> str:
+def when_text(when: datetime) -> str:
     """Return a time as text: UTC, to the second."""
     return when.strftime("%Y-%m-%d %H:%M:%SZ")
 

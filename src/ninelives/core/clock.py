@@ -7,6 +7,7 @@ an equal `boot_id`.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -31,3 +32,13 @@ def boot_reading(clock: Clock) -> tuple[str, int]:
     """
     own = getattr(clock, "boot_reading", None)
     return own() if own is not None else (clock.boot_id, clock.boot_ms())
+
+
+def moment(ms: int) -> datetime:
+    """Return a reading of a wall clock as a datetime, in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def moment_text(ms: int) -> str:
+    """Return a reading of a wall clock as text in UTC, to the millisecond. Signed texts contain it."""
+    return moment(ms).isoformat(timespec="milliseconds")

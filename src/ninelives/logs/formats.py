@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from ninelives.core.clock import moment
 from ninelives.core.secret import masked, masked_text
 from ninelives.logs.fields import NAMES
 from ninelives.views.escape import json_text, shortened, shown
-from ninelives.views.records_text import moment
 
 MOST_BYTES = 4096
 """What Linux writes to a pipe in one piece (PIPE_BUF)."""

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
+from ninelives.core.clock import moment
 from ninelives.core.model.inbox import ItemKind, NewItem
 from ninelives.core.model.run import State
 from ninelives.core.model.totals import error_text
 from ninelives.core.step_ids import step_text
 from ninelives.engine import hooks
 from ninelives.views.escape import shown
-from ninelives.views.records_text import moment
 
 LOGGER = logging.getLogger("ninelives")
 _ENDS = {State.COMPLETED: "completed", State.CANCELLED: "was cancelled"}

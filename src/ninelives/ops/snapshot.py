@@ -18,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from ninelives import __version__
+from ninelives.core.clock import moment
 from ninelives.core.errors import UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model.inbox import Item, Signal
@@ -49,7 +50,7 @@ def take(store: Store, run: str) -> dict[str, Any]:
         "version": VERSION,
         "ninelives": __version__,
         "store": store.url,
-        "taken_at": records_text.moment(store.now_ms()),
+        "taken_at": moment(store.now_ms()),
         "run": _plain(row),
         "session": living.get(row.session) if row.session is not None else None,
         "chain": {
@@ -104,7 +105,7 @@ def _record(record: Record, kept: Record) -> dict[str, Any]:
     branch, step, number = records_text.step_parts(record.step)
     return {
         "seq": record.seq,
-        "at": records_text.moment(record.at_ms),
+        "at": moment(record.at_ms),
         "at_ms": record.at_ms,
         "kind": record.kind,
         "step_kind": record.step_kind,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from ninelives.core.clock import moment
 from ninelives.core.model.gauges import ItemGroup
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import RunQuery, RunRow, State
@@ -46,7 +47,6 @@ from ninelives.ops.status_facts import (
 from ninelives.ops.status_problems import problems
 from ninelives.stores import url as urls
 from ninelives.views import documents, sessions
-from ninelives.views.records_text import moment
 from ninelives.views.sessions import SessionLife
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import getpass
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import NotSerializable, StaleAnswer
 from ninelives.core.journal.answers import (
     Answer,
@@ -83,12 +84,12 @@ class InboxItem:
     @property
     def opened(self) -> datetime:
         """When the item was opened."""
-        return _moment(self._item.opened_ms)
+        return moment(self._item.opened_ms)
 
     @property
     def deadline(self) -> datetime | None:
         """When its default becomes the answer, if no person has answered."""
-        return None if self._item.deadline_ms is None else _moment(self._item.deadline_ms)
+        return None if self._item.deadline_ms is None else moment(self._item.deadline_ms)
 
     @property
     def asked(self) -> ItemBody:
@@ -209,7 +210,3 @@ def login() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return f"uid {os.getuid()}"
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import UsageError
 from ninelives.stores.clock import SystemClock
 
@@ -44,7 +45,7 @@ class SkippingClock:
 
     def now(self) -> datetime:
         """Return the time."""
-        return datetime.fromtimestamp(self.now_ms() / 1000, UTC)
+        return moment(self.now_ms())
 
     @property
     def passed_seconds(self) -> float:

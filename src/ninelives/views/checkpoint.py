@@ -9,13 +9,14 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from ninelives.core.clock import moment
 from ninelives.core.journal.resources import open_in
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.run import Journal, Kind, Record, RunRow, State
 from ninelives.core.rules import deaths
 from ninelives.core.step_ids import step_text
-from ninelives.views.records_text import body_of, last_failure, moment, progress_of
+from ninelives.views.records_text import body_of, last_failure, progress_of
 
 _SETTLES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.VOIDED})
 

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import Corrupt
 from ninelives.core.journal.answers import (
     MAY_ACT,
@@ -25,7 +26,6 @@ from ninelives.core.model.session import Fate
 from ninelives.core.step_ids import step_text
 from ninelives.store import Store
 from ninelives.views.masking import masked_item
-from ninelives.views.records_text import moment
 
 _COMMANDS = {
     Says.APPROVED: ("approve", "{}"),

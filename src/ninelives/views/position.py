@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, structs
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import Corrupt, UnknownRun
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import Item, ItemState, Signal
@@ -30,7 +31,7 @@ from ninelives.views.checkpoint import (
     wake_up_of,
 )
 from ninelives.views.masking import masked_journal
-from ninelives.views.records_text import Failed, Progress, moment
+from ninelives.views.records_text import Failed, Progress
 from ninelives.views.recoveries import last_recovery, last_stacks
 from ninelives.views.sessions import SeenSession
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import BadName, Corrupt
 from ninelives.core.ids import parse_step_id
 from ninelives.core.journal.output import read_output
@@ -185,11 +186,6 @@ def step_parts(step: str) -> tuple[str, str, int | None]:
         return parse_step_id(step)
     except BadName:
         return "", step, None
-
-
-def moment(ms: int) -> datetime:
-    """Return a time of the store as a datetime."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def preview(record: Record, characters: int = PREVIEW_CHARACTERS) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import StoreError, UnknownRun
 from ninelives.core.journal.recovery_log import Completion, Left, Recovery, SessionEnd, Verified
 from ninelives.core.model.log_entry import Happening, LogEntry
@@ -17,7 +18,6 @@ from ninelives.engine.worker.quarantine import manner
 from ninelives.store import Store
 from ninelives.views.counted import counted
 from ninelives.views.interrupted import interrupted_text
-from ninelives.views.records_text import moment
 
 
 class RecoveryEntry(Struct, frozen=True, kw_only=True):

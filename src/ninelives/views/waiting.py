@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ninelives.core.clock import moment
 from ninelives.core.model.run import State
 from ninelives.core.model.totals import Retrying
 from ninelives.core.step_ids import step_text
 from ninelives.views.position import Summary
-from ninelives.views.records_text import moment
 
 _WORKER = "for a worker"
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ninelives.cli.options import command, opened
 from ninelives.cli.output import age, emit, emit_json, is_terminal, say
+from ninelives.core.clock import moment
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import check_id
 from ninelives.core.journal.answers import Answer, Says, fitting
@@ -22,7 +23,6 @@ from ninelives.store import Store
 from ninelives.views.escape import shortened, shown
 from ninelives.views.inbox_text import InboxEntry, entry, facts, up_to_date, ways
 from ninelives.views.position import Position
-from ninelives.views.records_text import moment
 
 _VALUE_CHARACTERS = 2_000
 

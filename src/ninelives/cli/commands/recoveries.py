@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ninelives.cli.options import opened
-from ninelives.cli.output import emit, emit_json, emit_table, moment, say
+from ninelives.cli.output import emit, emit_json, emit_table, say, when_text
 from ninelives.core.ids import check_id
 from ninelives.core.model.log_entry import Happening
 from ninelives.core.model.session import HUNG
@@ -28,7 +28,7 @@ def recoveries(url: str, run: str | None, *, limit: int, as_json: bool) -> None:
         emit_json(found)
     elif found:
         rows = [
-            (str(one.seq), moment(one.at), _what(one), shown(one.run), shown(one.session), shown(one.text))
+            (str(one.seq), when_text(one.at), _what(one), shown(one.run), shown(one.session), shown(one.text))
             for one in found
         ]
         emit_table(COLUMNS, rows)

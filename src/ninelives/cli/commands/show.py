@@ -11,7 +11,8 @@ import typer
 
 from ninelives.cli.commands.ps import session_text, status_of
 from ninelives.cli.options import EXIT_STORE, opened
-from ninelives.cli.output import age, emit, emit_json, emit_table, is_terminal, moment, say
+from ninelives.cli.output import age, emit, emit_json, emit_table, is_terminal, say, when_text
+from ninelives.core.clock import moment
 from ninelives.core.ids import check_id
 from ninelives.core.model.run import Record, State
 from ninelives.core.step_ids import step_text
@@ -33,7 +34,7 @@ def show(url: str, run: str, *, log: bool, limit: int, as_json: bool) -> None:
     run = check_id(run, "run id")
     with opened(url) as store:
         found, records = position(store, run)
-        now = records_text.moment(store.now_ms()).timestamp()
+        now = moment(store.now_ms()).timestamp()
         halts = _halts(store, found)
     if log:
         _show_log(records, as_json)
@@ -79,7 +80,7 @@ def _show_log(records: Sequence[Record], as_json: bool) -> None:
     if as_json:
         emit_json(lines)
     elif lines:
-        emit("\n".join(f"{moment(one.at)} {shown(one.level):<7} {shown(one.line)}" for one in lines))
+        emit("\n".join(f"{when_text(one.at)} {shown(one.level):<7} {shown(one.line)}" for one in lines))
 
 
 def _show_history(records: Sequence[Record], limit: int) -> None:
@@ -131,8 +132,8 @@ def _facts(run: Position, now: float) -> Iterator[tuple[str, str]]:
         yield "labels", shown(", ".join(f"{name}={value}" for name, value in run.labels.items()))
     if run.parent is not None:
         yield "parent", shown(run.parent)
-    yield "created", f"{moment(run.created)}, {age(now - run.created.timestamp())} ago"
-    yield "updated", f"{moment(run.updated)}, {age(now - run.updated.timestamp())} ago"
+    yield "created", f"{when_text(run.created)}, {age(now - run.created.timestamp())} ago"
+    yield "updated", f"{when_text(run.updated)}, {age(now - run.updated.timestamp())} ago"
     unread = "encrypted" if "is encrypted with" in run.fault else "DAMAGED"
     verified = unread if run.fault else f"verified, head {run.head}"
     yield "journal", f"{counted(run.records, 'record')}, {verified}"
@@ -215,4 +216,4 @@ def _wake_up(run: Position, now: float) -> str:
         is_alive = run.session is not None and run.session.state is SessionLife.ALIVE
         return "a worker executes it" if is_alive else "now: it waits for a worker"
     left = run.next_wake_up.timestamp() - now
-    return f"{moment(run.next_wake_up)}, in {age(left)}" if left > 0 else "now: it waits for a worker"
+    return f"{when_text(run.next_wake_up)}, in {age(left)}" if left > 0 else "now: it waits for a worker"

@@ -13,6 +13,7 @@ import typer
 
 from ninelives.cli.options import EXIT_FAILED, command, opened
 from ninelives.cli.output import age, emit, is_terminal, say
+from ninelives.core.clock import moment
 from ninelives.core.errors import Corrupt
 from ninelives.core.ids import check_id
 from ninelives.core.model.inbox import Item, ItemState
@@ -84,7 +85,7 @@ class _Watcher:
 
     def _news(self, run: RunRow, records: tuple[Record, ...], items: tuple[Item, ...]) -> Iterator[str]:
         if run.epoch != self._epoch and run.session is not None:
-            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S}     claimed by {run.session}")
+            yield shown(f"{moment(run.changed_ms):%H:%M:%S}     claimed by {run.session}")
             self._epoch = run.epoch
         for record in records:
             if record.kind not in _QUIET:
@@ -100,7 +101,7 @@ class _Watcher:
         )
         if status != self._status:
             self._status = status
-            yield shown(f"{records_text.moment(run.changed_ms):%H:%M:%S} --- {status}")
+            yield shown(f"{moment(run.changed_ms):%H:%M:%S} --- {status}")
 
     def _question(self, item: Item) -> Iterator[str]:
         one = entry(item)

@@ -145,12 +145,12 @@ def _change(
 
 
 def _rows(one: Any) -> list[Sequence[str]]:
-    from ninelives.cli.output import moment as text_of
+    from ninelives.cli.output import when_text
+    from ninelives.core.clock import moment
     from ninelives.core.governance.costs import shown
     from ninelives.views.counted import counted
-    from ninelives.views.records_text import moment
 
-    until = "" if one.ends_ms is None else text_of(moment(one.ends_ms))
+    until = "" if one.ends_ms is None else when_text(moment(one.ends_ms))
     notes = [counted(one.unpriced, "call without a price", "calls without a price")] if one.unpriced else []
     notes += [f"{one.presumed} presumed"] if one.presumed else []
     return [

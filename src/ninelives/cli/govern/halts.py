@@ -131,10 +131,10 @@ def _row(one: Any, end: str = "") -> Sequence[str]:
 
 
 def _at(when_ms: int) -> str:
-    from ninelives.cli.output import moment as text_of
-    from ninelives.views.records_text import moment
+    from ninelives.cli.output import when_text
+    from ninelives.core.clock import moment
 
-    return text_of(moment(when_ms))
+    return when_text(moment(when_ms))
 
 
 def _is_seen(store: Any, chosen: Any) -> bool:

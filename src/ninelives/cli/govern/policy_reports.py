@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
 from ninelives.cli.options import EXIT_FAILED, age_ms, opened
-from ninelives.cli.output import emit, emit_json, emit_table, is_terminal, moment, say
+from ninelives.cli.output import emit, emit_json, emit_table, is_terminal, say, when_text
+from ninelives.core.clock import moment
 from ninelives.core.errors import UsageError
 from ninelives.core.step_ids import step_text
 from ninelives.governance.approvers.approvers import of_policy
@@ -215,4 +215,4 @@ def _emit_finding(word: str, what: str, remedy: str) -> None:
 
 
 def _when(at_ms: int) -> str:
-    return moment(datetime.fromtimestamp(at_ms / 1000, UTC))
+    return when_text(moment(at_ms))

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ import typer
 from ninelives.cli.options import EXIT_FAILED, command, opened
 from ninelives.cli.output import emit, emit_paused, say
 from ninelives.cli.stopping import stopped_by_signals
+from ninelives.core.clock import moment
 from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.step_ids import step_text
 from ninelives.ops.replication import folding, restoring, term
@@ -202,8 +203,4 @@ def _moment(text: str) -> int | None:
 
 
 def _time(at_ms: int) -> str:
-    return (
-        datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
-        if at_ms
-        else "never"
-    )
+    return moment(at_ms).isoformat(sep=" ", timespec="milliseconds") if at_ms else "never"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from ninelives.chaos.report.plots import WIDTH, plain
 from ninelives.cli.options import age_ms, opened
 from ninelives.cli.output import emit, emit_table, say
+from ninelives.core.clock import moment
 from ninelives.core.errors import UsageError
 from ninelives.ops.savings import Day, Price, SavingsReport, read_savings
 from ninelives.views.counted import counted
@@ -114,7 +114,7 @@ def drawn(days: tuple[Day, ...]) -> str:
     ]
     for number, day in enumerate(days):
         tall = day.steps / most * (_BASE - 30)
-        when = datetime.fromtimestamp(day.at_ms / 1000, UTC).strftime("%Y-%m-%d")
+        when = moment(day.at_ms).strftime("%Y-%m-%d")
         title = (
             f"{when}: {counted(day.steps, 'step')}, {counted(day.tokens, 'token')}, "
             f"{counted(day.recoveries, 'recovery', 'recoveries')}"

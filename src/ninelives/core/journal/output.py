@@ -10,12 +10,13 @@ Because output is in the journal, readers see an item only when everything it de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import NotSerializable, UsageError
 from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Record
@@ -80,7 +81,7 @@ def first_record(offset: int) -> int:
 def items_of(record: Record, codec: Codec, *, after: int = 0) -> list[Output]:
     """Return the items of a record after an offset. Raises Corrupt; Divergence."""
     body = read_output(record)
-    at = datetime.fromtimestamp(record.at_ms / 1000, UTC)
+    at = moment(record.at_ms)
     step = step_text(record.step) if body.a else ""
     start = record.seq * ITEMS_PER_RECORD
     items = [

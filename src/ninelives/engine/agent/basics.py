@@ -7,13 +7,14 @@ import logging
 import uuid as uuids
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import NoRun, UsageError
 from ninelives.core.governance.costs import charges
 from ninelives.core.ids import check_id, step_id
@@ -117,18 +118,14 @@ def now() -> datetime:
     """
     execution = require("nl.now()")
     if FRAME.get() is not None:
-        return _moment(execution.clock.now_ms())
+        return moment(execution.clock.now_ms())
     position = execution.next_position("now")
     found = execution.replay.take(position.id)
     if found is not None and isinstance(found.body.v, msgspec.Raw):
-        return _moment(int(bytes(found.body.v)))
+        return moment(int(bytes(found.body.v)))
     now_ms = execution.clock.now_ms()
     execution.note(Kind.RESULT, position.id, write_body(None, value=str(now_ms).encode()), BUILTIN)
-    return _moment(now_ms)
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    return moment(now_ms)
 
 
 def uuid() -> uuids.UUID:

@@ -13,9 +13,9 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextvars import Context
-from datetime import UTC, datetime
 from typing import Any
 
+from ninelives.core.clock import moment
 from ninelives.core.journal.matching import StepCall
 from ninelives.core.journal.replay import TIMEOUT, Recorded, write_body
 from ninelives.core.model.run import Kind
@@ -34,8 +34,8 @@ _FRAMES = 6
 
 async def until(execution: Execution, due_ms: int) -> None:
     """Wait until a moment, parking if needed; records nothing."""
-    moment = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(" ", "seconds")
-    await wait_until(execution, due_ms, f"until {moment}")
+    when = moment(due_ms).isoformat(" ", "seconds")
+    await wait_until(execution, due_ms, f"until {when}")
 
 
 class Limit:

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ninelives.core.clock import boot_reading
+from ninelives.core.clock import boot_reading, moment_text
 from ninelives.core.errors import InvariantViolation, NotDone, NotSerializable
 from ninelives.core.journal.settlement import Happened, NotHappened, Ruling, StartBody, Unknown, ripe_ms, rule
 from ninelives.core.model.run import Kind
@@ -30,7 +30,6 @@ from ninelives.engine.protected.doubt_inbox import (
     answer_of_person,
     clocks,
     escalate,
-    moment,
     next_check_ms,
     rest,
 )
@@ -189,7 +188,7 @@ def _death(session: Session | None, start: StartBody) -> str:
     if session.ended_ms is None:
         return f"{where} left it without an outcome"
     note = f": {session.evidence.note}" if session.evidence is not None and session.evidence.note else ""
-    return f"{where} {session.cause} at {moment(session.ended_ms)}{note}"
+    return f"{where} {session.cause} at {moment_text(session.ended_ms)}{note}"
 
 
 # The probe ----------------------------------------------------------------------------------------

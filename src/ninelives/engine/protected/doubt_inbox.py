@@ -6,14 +6,13 @@ continues.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ninelives.core.clock import boot_reading
+from ninelives.core.clock import boot_reading, moment_text
 from ninelives.core.errors import Corrupt, Divergence, InDoubt, NotSerializable
 from ninelives.core.journal.answers import (
     MAY_ACT,
@@ -74,7 +73,7 @@ def _item(action: ProtectedCall, start: StartBody, doubt: StartBody, said: str) 
     evidence = {
         STARTED_BY: start.w,
         "start": str(start.n + 1),
-        "in doubt since": moment(doubt.t),
+        "in doubt since": moment_text(doubt.t),
         "why": doubt.why,
         "verify": said,
         "given up before by": doubt.g,
@@ -198,11 +197,6 @@ def clocks(action: ProtectedCall, doubt: StartBody) -> tuple[int, int]:
     """Return the store's time, and the time by which the doubt is judged (see `believed_ms`)."""
     now_ms = action.execution.store.now_ms()
     return now_ms, believed_ms(doubt, now_ms, *boot_reading(action.execution.clock))
-
-
-def moment(ms: int) -> str:
-    """Return a time as text for people (ISO 8601, UTC)."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def next_check_ms(now_ms: int, since_ms: int) -> int:

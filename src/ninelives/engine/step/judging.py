@@ -7,13 +7,13 @@ is judged becomes a PolicyFailed, which stops the run for a person: an error nev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from inspect import Parameter
 from typing import Any, Final, TypeVar
 
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import Denied, NineLivesError, PolicyFailed, UsageError
 from ninelives.core.governance.verdicts import Allow, Ask, Call, Deny, Judgement, Rewrite
 from ninelives.core.model.run import StepKind
@@ -98,7 +98,7 @@ def call_of(
         root=known.root,
         turn=execution.turn,
         taint=execution.taint,
-        now=datetime.fromtimestamp(execution.store.now_ms() / 1000, UTC),
+        now=moment(execution.store.now_ms()),
     )
 
 

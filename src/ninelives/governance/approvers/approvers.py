@@ -15,12 +15,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ninelives.core.clock import moment_text
 from ninelives.core.errors import UsageError
 from ninelives.core.journal.answers import Answer, Signed, read_answer
 from ninelives.core.model.inbox import Item
 from ninelives.governance.approvers.people import ROLE, Person, Roster, people_of, read_people
 from ninelives.governance.approvers.ssh_signature import BadSignature, read_signature, require_library, verify
-from ninelives.governance.approvers.statement import moment_text, statement
+from ninelives.governance.approvers.statement import statement
 from ninelives.governance.audit_log.entries import append
 from ninelives.store import DocumentStore
 from ninelives.stores.store_id import store_id

@@ -8,11 +8,12 @@ anything differs (another item, run, store, changed arguments, another verdict),
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET
 
+from ninelives.core.clock import moment_text
 from ninelives.core.journal.answers import Answer, Signed, read_item_body
 from ninelives.core.model.inbox import Item
 
@@ -47,11 +48,6 @@ def statement(store: str, item: Item, answer: Answer, by: str, signed: Signed) -
         found["value"] = json.loads(bytes(answer.value))
     # ASCII: what is shown on any terminal is all that there is, no marks that reverse or hide text.
     return (json.dumps(found, indent=2, ensure_ascii=True) + "\n").encode("ascii")
-
-
-def moment_text(ms: int) -> str:
-    """Return a time in UTC, to the millisecond."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def moment_ms(text: str) -> int:

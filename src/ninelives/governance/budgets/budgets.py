@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import UsageError
 from ninelives.core.governance.accounts import Over, Reserve, Settle
 from ninelives.core.governance.costs import shown
@@ -137,7 +137,7 @@ class Budgets:
         if budget.on == DENY or due_ms is None or over.amount > over.limit:
             # A call that is larger than the whole budget does not fit into any window.
             return Deny(why)
-        when = datetime.fromtimestamp(due_ms / 1000, UTC)
+        when = moment(due_ms)
         return Hold(f"until {when:%Y-%m-%d %H:%M}Z for {waits_for(budget.name, account.whose)}", due_ms)
 
     def settles(

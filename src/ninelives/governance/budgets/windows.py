@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from ninelives.core.clock import moment
+
 NONE, MINUTE, HOUR, DAY, MONTH = PERIODS = ("none", "minute", "hour", "day", "month")
 WITHOUT_END = "all"
 """The name of the only window of a budget without windows."""
@@ -19,7 +21,7 @@ def window_at(per: str, now_ms: int) -> str:
     """Return the name of the window that a moment falls into."""
     if per == NONE:
         return WITHOUT_END
-    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime(_FORMATS[per])
+    return moment(now_ms).strftime(_FORMATS[per])
 
 
 def end_ms(window: str) -> int | None:

@@ -8,7 +8,6 @@ are kept whole. Reads only.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import Corrupt, Divergence, UnknownRun
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.journal.replay import read_body
@@ -169,7 +169,7 @@ def _step(
         step=record.step,
         reads_only=kind == "read",
         key=NotStored("keys are not in journals"),  # type: ignore[arg-type]
-        now=dt.datetime.fromtimestamp(record.at_ms / 1000, dt.UTC),
+        now=moment(record.at_ms),
         **facts,
     )
     return _judged(policy, call, row, record, action, kind, was)
@@ -230,7 +230,7 @@ def _spawned(
         action=row.agent,
         kind=SPAWN,
         args=args,
-        now=dt.datetime.fromtimestamp(record.at_ms / 1000, dt.UTC),
+        now=moment(record.at_ms),
         **{**facts, **by},
     )
     return _judged(policy, call, row, record, row.agent, SPAWN, "allow")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ninelives.core.clock import moment
 from ninelives.core.errors import Corrupt
 from ninelives.core.model.inbox import Item
 from ninelives.core.model.run import RunQuery, RunRow, State
@@ -20,7 +21,6 @@ from ninelives.ops.notify.entry import NoticeEvent, OutboxEntry, make_id
 from ninelives.ops.notify.kinds import AUDIT, FAILURE, HALT, ITEMS, OUTAGE, TEST, severity_of
 from ninelives.ops.notify.notice import Notice, Style
 from ninelives.views.counted import counted
-from ninelives.views.records_text import moment
 
 if TYPE_CHECKING:
     from ninelives.stores.open import AnyStore

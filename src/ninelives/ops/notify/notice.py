@@ -14,13 +14,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ninelives.core.clock import moment
 from ninelives.core.model.inbox import Item
 from ninelives.core.model.run import RunRow
 from ninelives.ops.notify.entry import OutboxEntry, message_id
 from ninelives.ops.notify.kinds import FAILURE, NoticeSeverity, severity_of
 from ninelives.views.escape import shortened, shown
 from ninelives.views.inbox_text import InboxEntry, entry, facts, ways
-from ninelives.views.records_text import moment
 
 _VALUE_CHARACTERS, _TITLE_CHARACTERS, _MOST_FACTS = 2_000, 120, 40
 _FACTS_CHARACTERS = 16_000
