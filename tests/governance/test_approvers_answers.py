@@ -211,7 +211,7 @@ ADA = 'name = "ada"\nroles = ["ops"]\nkeys = ["KEY"]\n'
     ("text", "why"),
     [
         ("", "there is no person"),
-        ("person = 1", "person: it is of another type"),
+        ("person = 1", "person: it is not a list"),
         ("people = []", "people: there is no such field"),
         (f"[[person]]\n{ADA}age = 3", "person[0].age: there is no such field"),
         (f"[[person]]\n{ADA}[[person]]\n{ADA}", "'ada' is there twice"),
@@ -221,10 +221,11 @@ ADA = 'name = "ada"\nroles = ["ops"]\nkeys = ["KEY"]\n'
         (f"[[person]]\n{ADA.replace('ops', 'role:ops')}", "person[0].roles[0]: 'role:ops' is no role"),
         ('[[person]]\nname = "ada"', "person[0].keys: there is no key"),
         (f"[[person]]\n{ADA}until = 2026-01-01T00:00:00", "it has no time zone"),
-        (f"[[person]]\n{ADA}until = 'soon'", "person[0].until: it is of another type"),
+        (f"[[person]]\n{ADA}until = 'soon'", "person[0].until: it is not a time"),
         (f"[[person]]\n{ADA}from = 2026-01-02T00:00:00Z\nuntil = 2026-01-01T00:00:00Z", "not after `from`"),
         (f'answers_hold = "0s"\n[[person]]\n{ADA}', "answers_hold: it is not a time"),
         ("[[person]", "is not TOML"),
+        (f"deep = {'[' * 9_000}{']' * 9_000}", "is not TOML: RecursionError"),
     ],
 )
 def test_a_file_with_something_wrong_is_refused_with_the_path_to_it(

@@ -39,6 +39,7 @@ def test_a_secret_that_no_receiver_would_read_in_the_same_way_is_refused(secret:
     [
         ("", r"channel: there is no channel"),
         ("[[channel]\n", r"is not TOML"),
+        (f"deep = {'[' * 9_000}{']' * 9_000}", r"is not TOML: RecursionError"),
         (GOOD + "[[chanel]]\n", r"chanel: there is no such field"),
         (GOOD + "colour = 1\n", r"channel\[0\]\.colour: there is no such field"),
         (GOOD + 'kinds = ["approval", "aproval"]\n', r"channel\[0\]\.kinds\[1\]: there is no kind 'aproval'"),

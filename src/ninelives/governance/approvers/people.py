@@ -12,7 +12,6 @@ a person may have `revoked`, too. What is unknown, twice there, or of another ty
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -21,6 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ninelives.config_files import FieldReader, read_toml
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import check_id
 from ninelives.governance.approvers.ssh_signature import BadSignature, read_key
@@ -74,30 +74,18 @@ class Roster(Struct, frozen=True):
 
 def read_people(path: Path) -> Roster:
     """Read and check a file of approvers. Raises UsageError naming the path inside it."""
-    try:
-        text = path.read_bytes()
-        found = tomllib.loads(text.decode())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", remedy="Name the file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}", remedy=_REMEDY) from None
+    text, found = read_toml(path, _REMEDY)
     return people_of(found, str(path), sha256(text).hexdigest())
 
 
 def people_of(found: Mapping[str, Any], file: str, digest: str) -> Roster:
     """Check the content of a file of approvers. Raises UsageError naming the path inside it."""
-    return _RosterReader(file).people(found, digest)
+    return _RosterReader(file, _REMEDY).people(found, digest)
 
 
-class _RosterReader:
-    def __init__(self, file: str) -> None:
-        self._file = file
-
-    def wrong(self, path: str, what: str, remedy: str = _REMEDY) -> UsageError:
-        return UsageError(f"{self._file}: {path}: {what}", remedy=remedy)
-
+class _RosterReader(FieldReader):
     def people(self, found: Mapping[str, Any], digest: str) -> Roster:
-        self._fields(found, {"person": list, "answers_hold": str}, "")
+        self.fields(found, {"person": list, "answers_hold": str})
         by_name: dict[str, Person] = {}
         by_key: dict[bytes, Person] = {}
         for number, table in enumerate(found.get("person", [])):
@@ -120,7 +108,7 @@ class _RosterReader:
 
     def _person(self, table: object, path: str) -> Person:
         known = {"name": str, "roles": list, "keys": list, **_TIMES}
-        found = self._fields(table, known, path)
+        found = self.fields(table, known, path)
         try:
             name = check_id(found.get("name", ""), "name")
         except UsageError as error:
@@ -142,24 +130,11 @@ class _RosterReader:
         return Person(name, frozenset(roles), keys, self._validity(found, path))
 
     def _key(self, given: object, path: str) -> tuple[bytes, Validity]:
-        found = (
-            {"key": given} if isinstance(given, str) else self._fields(given, {"key": str, **_TIMES}, path)
-        )
+        found = {"key": given} if isinstance(given, str) else self.fields(given, {"key": str, **_TIMES}, path)
         try:
             return read_key(found.get("key", "")), self._validity(found, path)
         except BadSignature as error:
             raise self.wrong(path, str(error), "Give the line of ~/.ssh/id_ed25519.pub") from None
-
-    def _fields(self, table: object, known: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        if not isinstance(table, dict):
-            raise self.wrong(path, "it is not a table")
-        for field, value in table.items():
-            here = f"{path}.{field}" if path else field
-            if field not in known:
-                raise self.wrong(here, "there is no such field", f"Use {', '.join(known)}")
-            if not isinstance(value, known[field]):
-                raise self.wrong(here, "it is of another type")
-        return table
 
     def _validity(self, found: Mapping[str, Any], path: str) -> Validity:
         revoked = found.get("revoked", False)

@@ -7,7 +7,6 @@ checked by their owners (`tables`).
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -16,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
+from ninelives.config_files import parse_toml
 from ninelives.core.errors import UsageError
 from ninelives.governance.policy.language.errors import did_you_mean
 from ninelives.governance.policy.language.names import KINDS
@@ -142,12 +142,7 @@ class Lines:
 def parse_policy(text: str, source: str = TEXT) -> PolicySpec:
     """Read a policy's text. Raises UsageError for all that is not exactly as it must be."""
     lines = Lines(source, text)
-    try:
-        held = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{source} is not TOML: {error}", remedy="Fix the line it names") from None
-    except (RecursionError, ValueError) as error:
-        raise UsageError(f"{source} is not TOML: {type(error).__name__}", remedy="Make it simpler") from None
+    held = parse_toml(text, source, "Fix the line it names")
     head = held.pop("policy", None)
     if not isinstance(head, dict):
         remedy = 'Begin with: [policy], name = "...", default = "deny"'

@@ -1,14 +1,13 @@
-"""The configuration file: TOML that names the channels. Anything unknown in it is an error at the start.
+"""The configuration file: TOML that names the channels.
 
-An error names the file and the path inside it (`channel[1].kinds[0]`). Secrets are read from the environment,
-and never shown: neither they nor a URL stand in an error, in a log or in a `repr`.
+Secrets are read from the environment, and never shown: neither they nor a URL stand in an error, in a log or
+in a `repr`.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ninelives.core.errors import UsageError
+from ninelives.config_files import FieldReader, read_toml
 from ninelives.ops.notify.kinds import GROUPS, SEVERITIES, NoticeSeverity
 from ninelives.views.durations import duration_ms
 
@@ -86,19 +85,13 @@ _FIELDS: dict[str, Any] = {
     "timeout": str,
     "arguments": bool,
 }
-_WORDS = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+_REMEDY = "See docs/notifications.md"
 
 
 def read_settings(path: Path, environment: Mapping[str, str]) -> Settings:
     """Read and check a configuration file. Raises UsageError."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", remedy="Name the file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}", remedy="See docs/notifications.md") from None
-    reader = _Reader(str(path), environment)
-    return reader.settings(found)
+    _, found = read_toml(path, _REMEDY)
+    return _SettingsReader(str(path), environment).settings(found)
 
 
 def key_of_secret(secret: str) -> bytes | None:
@@ -115,15 +108,13 @@ def key_of_secret(secret: str) -> bytes | None:
         return None
 
 
-class _Reader:
+class _SettingsReader(FieldReader):
     def __init__(self, file: str, environment: Mapping[str, str]) -> None:
-        self._file, self._environment = file, environment
-
-    def wrong(self, path: str, what: str, remedy: str) -> UsageError:
-        return UsageError(f"{self._file}: {path}: {what}", remedy=remedy)
+        super().__init__(file, _REMEDY)
+        self._environment = environment
 
     def settings(self, found: dict[str, Any]) -> Settings:
-        self._check_fields(found, _TOP, "")
+        self.fields(found, _TOP)
         tables = found.get("channel", [])
         if not tables:
             raise self.wrong("channel", "there is no channel", "Add a table [[channel]]")
@@ -148,7 +139,7 @@ class _Reader:
         )
 
     def _channel(self, table: dict[str, Any], path: str) -> ChannelSettings:
-        self._check_fields(table, _FIELDS, f"{path}.")
+        self.fields(table, _FIELDS, path)
         name = table.get("name", "")
         if not _NAME.fullmatch(name):
             raise self.wrong(f"{path}.name", f"{name!a} is not a name", "Use a-z, 0-9, - and _; at most 40")
@@ -169,13 +160,6 @@ class _Reader:
             timeout_seconds=self._timeout(table, path),
             arguments=table.get("arguments", True),
         )
-
-    def _check_fields(self, table: dict[str, Any], known: Mapping[str, Any], path: str) -> None:
-        for field, value in table.items():
-            if field not in known:
-                raise self.wrong(f"{path}{field}", "there is no such field", f"Use {', '.join(known)}")
-            if not isinstance(value, known[field]):
-                raise self.wrong(f"{path}{field}", f"it is not {_WORDS[known[field]]}", "Write it as such")
 
     def _url(self, table: dict[str, Any], path: str) -> str:
         if ("url" in table) == ("url_env" in table):
