@@ -158,6 +158,8 @@ def test_the_end_of_a_halt_is_a_time_with_its_zone_or_a_duration() -> None:
     assert until_ms("2027-01-31T10:00Z", 0) == until_ms("2027-01-31T11:00+01:00", 0) == until_ms(at, 0) == ms
     assert until_ms("2h", 5) == 7_200_005
     assert until_ms(None, 5) is None
+    with pytest.raises(UsageError, match="is no time"):  # no calendar has its end, so nothing could show it
+        until_ms("999999999d", 5)
 
 
 def test_halts_that_cannot_be_read_hold_everything(bench: Bench) -> None:

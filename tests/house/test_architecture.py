@@ -150,3 +150,13 @@ def test_every_module_of_the_command_line_is_in_its_map() -> None:
         text = (SOURCE / package / "__init__.py").read_text(encoding="utf-8")
         modules = {path.stem for path in (SOURCE / package).glob("*.py")} - {"__init__"}
         assert {name for name in modules if f"`{name}`" not in text} == set(), package
+
+
+def test_every_module_is_in_the_map_of_its_package() -> None:
+    missing = []
+    for package in sorted(one.parent for one in SOURCE.rglob("__init__.py") if one.parent != SOURCE):
+        page = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+        files = {one.stem for one in package.glob("*.py")} - {"__init__", "__main__"}
+        parts = files | {one.parent.name for one in package.glob("*/__init__.py")}
+        missing += [f"{package.name}/{one}" for one in sorted(parts - set(re.findall(r"\w+", page)))]
+    assert missing == []

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ninelives.core.durations import duration_ms
 from ninelives.core.errors import StoreError, UsageError
 from ninelives.stores import url as urls
 from ninelives.stores.open import DEFAULT_URL, open_store
 from ninelives.stores.presence import is_there
-from ninelives.views.durations import duration_ms
 
 EXIT_FAILED, EXIT_USAGE, EXIT_PERSON, EXIT_STORE = 1, 2, 3, 4
 EXIT_PIPE = 141  # what a shell reports for SIGPIPE: the command was done, its output was not read

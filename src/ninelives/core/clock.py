@@ -10,6 +10,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Protocol
 
+_LAST_MS = 253_402_300_799_000
+"""The last second that a datetime has. A command must be able to show any number that a store holds."""
+
 
 class Clock(Protocol):
     """A source of the time."""
@@ -35,8 +38,8 @@ def boot_reading(clock: Clock) -> tuple[str, int]:
 
 
 def moment(ms: int) -> datetime:
-    """Return a reading of a wall clock as a datetime, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    """Return a reading of a wall clock as a datetime, in UTC; one after the year 9999 as its last second."""
+    return datetime.fromtimestamp(min(ms, _LAST_MS) / 1000, UTC)
 
 
 def moment_text(ms: int) -> str:

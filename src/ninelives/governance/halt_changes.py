@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.clock import moment
+from ninelives.core.durations import duration_ms
 from ninelives.core.errors import StaleDocument, UnknownRun, UsageError
 from ninelives.core.ids import check_id
 from ninelives.core.model.counter import RunCount
@@ -28,7 +29,6 @@ from ninelives.engine.spec.registry import AGENTS
 from ninelives.governance.audit_log.entries import append
 from ninelives.governance.halts import Halt, HaltList, Lifted, held_words, read_list
 from ninelives.governance.parts import GovernedStore
-from ninelives.views.durations import duration_ms
 
 _TEXT_CHARACTERS, _PAGE = 500, 1_000
 _LIFTED_AT_MOST = 50

@@ -29,7 +29,7 @@ from ninelives.governance.names import check_names, fits_one
 from ninelives.views import documents
 
 PREFIX = "trips/"
-_WHEN = re.compile(r"(denials|failures) > (\d{1,4}) in (\d{1,6}[smh])", re.ASCII)
+_WHEN = re.compile(r"(denials|failures) > (\d{1,4}) in (\d{1,6}[smhd])", re.ASCII)
 _MOST = 1_000
 _MOST_TIMES = 4_000
 """Kept in a document, of all that would be halted; of more, those that happened longest ago are dropped."""

@@ -4,5 +4,5 @@
 - `memory`: the reference; `sqlite`: the default; `postgres`, `redis`: several machines
 - `compaction`: give disk space back; `store_id`: the id by which moves and signatures know a store
 - `durable_files`: files that are whole or not there
-- `shared`: code that several stores use
+- `shared`: code that several stores use; `encrypted`: a store above any other, which encrypts
 """

@@ -6,6 +6,7 @@
 - `supervisor_session`: the supervisor's session in the store, and the sessions of its dead workers
 - `companions`: other commands that `up` keeps running; `companion_process`: how such a process begins
 - `descendants`: find and kill what a dead worker started
+- `halted_workers`: which workers a halt ends
 
 See docs/decisions/0009 for which processes may declare a session dead.
 """

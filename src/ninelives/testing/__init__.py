@@ -10,6 +10,7 @@ nothing where it is not used.
     runtime_life        one runtime, which may be killed    dying_store    a store that dies at a call
     kill_trials         crashproof(): kill at every call    chaos_mark     the same for a pytest test
     processes           chaos(): real processes             script         a scripted model
+    plugin              what pytest finds
 """
 
 from importlib import import_module

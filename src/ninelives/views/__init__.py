@@ -4,5 +4,6 @@
 - `waiting`: what a run waits for; `interrupted`: what became of steps that a death interrupted
 - `records_text`: journal records as text; `inbox_text`: inbox items; `recoveries`: the recovery log
 - `sessions`: which workers are alive; `escape`: text made safe for a terminal
-- `counted`: 1 run, 2 runs; `durations`: 90s, 15m, 30d; `documents`: one document, by its name
+- `masking`: secrets are hidden
+- `counted`: 1 run, 2 runs; `documents`: one, by its name, or all of a prefix
 """

@@ -7,17 +7,15 @@ another one may try once that time is over.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ninelives.core.durations import duration_ms
 from ninelives.core.errors import UsageError
 
-_DURATION = re.compile(r"(\d{1,6})(s|m|h)", re.ASCII)
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 FAILURES_AT_MOST = 1_000
 
 
@@ -66,10 +64,10 @@ class BreakerState(Struct, frozen=True, omit_defaults=True):
 
 def span_ms(what: str, text: object) -> int:
     """Return a time span such as 30s, 1m, 2h in milliseconds. Raises UsageError."""
-    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if found is None or int(found[1]) == 0:
+    found = duration_ms(text) if isinstance(text, str) else None
+    if not found:
         raise UsageError(f"{what} is {text!r}", remedy="Write it as 30s, 5m or 2h")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return found
 
 
 def failed(

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from msgspec import UNSET
 
+from ninelives.core.durations import LONGEST_MS
 from ninelives.core.errors import Divergence, NineLivesError, UsageError
 from ninelives.core.journal.replay import Recorded, read_body, write_body
 from ninelives.core.model.commit import Escalate, Park
@@ -35,7 +36,7 @@ from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN, Phase
 
 T = TypeVar("T")
-LONGEST_SECONDS = 100 * 366 * 86_400.0
+LONGEST_SECONDS = LONGEST_MS / 1000
 Check = Callable[[News], T | Awaitable[T | None] | None]
 """Checks the run's news: returns how the wait ended, or None while it continues."""
 

@@ -21,10 +21,10 @@ from typing import Any
 from msgspec import Struct
 
 from ninelives.config_files import FieldReader, read_toml
+from ninelives.core.durations import duration_ms
 from ninelives.core.errors import UsageError
 from ninelives.core.ids import check_id
 from ninelives.governance.approvers.ssh_signature import BadSignature, read_key
-from ninelives.views.durations import duration_ms
 
 ROLE = "role:"
 """What `to=` begins with when it names a role, not a person."""

@@ -5,5 +5,5 @@
 - `judge`: a loaded file; `functions`: `@nl.policy`; `combined`: several, of which the strictest wins
 - `canary`: proof that the gate stands; `protocol`: what every policy is
 - `cases`: `[[test]]` tables; `history`: what a policy would have done; `kept`: texts in the store
-- `adapters`: policies of Cedar and of the Agent Control Specification
+- `cedar`, `acs`: policies of Cedar and of the Agent Control Specification
 """

@@ -16,10 +16,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Struct
 
 from ninelives.config_files import parse_toml
+from ninelives.core.durations import duration_ms
 from ninelives.core.errors import UsageError
 from ninelives.governance.policy.language.errors import did_you_mean
 from ninelives.governance.policy.language.names import KINDS
-from ninelives.views.durations import duration_ms
 
 MOST_BYTES, MOST_RULES = 256 * 1024, 1_000
 TEXT: Final = "the policy"

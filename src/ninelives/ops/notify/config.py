@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ninelives.config_files import FieldReader, read_toml
+from ninelives.core.durations import duration_ms
 from ninelives.ops.notify.kinds import GROUPS, SEVERITIES, NoticeSeverity
-from ninelives.views.durations import duration_ms
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _LEAST_REMINDER_MS = 1_000
