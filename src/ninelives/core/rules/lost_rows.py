@@ -1,9 +1,9 @@
 """Rows that a run's journal proves were written, and that are lost or older than the journal.
 
 A check in each row cannot show that a row is missing, or that a lost write left its earlier version there.
-The journal can: what a record says about a key, a signal, an inbox item or a blob was written in the same commit
-as that record, and no such row is removed while the journal is kept. Keys are never removed: a key whose window
-is over, and one that was pruned, keeps its row.
+The journal can: what a record says about a key, a signal, an inbox item or a blob was written in the same
+commit as that record, and no such row is removed while the journal is kept. Keys are never removed: a key
+whose window is over, and one that was pruned, keeps its row.
 
 Rows may be read after the journal. So only what can never come right is reported, and a caller whose reads
 are not one view reads twice and believes what it finds both times.
