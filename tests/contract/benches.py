@@ -40,6 +40,10 @@ class Bench:
         """Remove a blob behind the store's back."""
         raise NotImplementedError
 
+    def lose_reference(self, run: str, digest: bytes) -> None:
+        """Forget behind the store's back that a run refers to a blob."""
+        raise NotImplementedError
+
     def damage_log(self, seq: int) -> None:
         """Change the body of an entry of the recovery log behind the store's back."""
         raise NotImplementedError
@@ -139,6 +143,12 @@ class MemoryBench(Bench):
         """Remove a blob from the dictionary."""
         del self.store._contents.blobs[digest]  # type: ignore[attr-defined]
 
+    def lose_reference(self, run: str, digest: bytes) -> None:
+        """Remove it from the run's set."""
+        refers = self.store._contents.rows.refers  # type: ignore[attr-defined]
+        assert digest in refers[run]
+        refers[run] -= {digest}
+
     def damage_log(self, seq: int) -> None:
         """Change an entry in the list."""
         contents = self.store._contents  # type: ignore[attr-defined]
@@ -179,6 +189,11 @@ class SqliteBench(Bench):
     def lose_blob(self, digest: bytes) -> None:
         """Remove a blob from the table."""
         self._change("DELETE FROM blobs WHERE digest = ?1", (digest,))
+
+    def lose_reference(self, run: str, digest: bytes) -> None:
+        """Remove its row."""
+        where = "run = (SELECT number FROM runs WHERE id = ?1) AND digest = ?2"
+        self._change(f"DELETE FROM blob_runs WHERE {where}", (run, digest))
 
     def damage_log(self, seq: int) -> None:
         """Change an entry in the table."""
@@ -239,6 +254,11 @@ class PostgresBench(Bench):
     def lose_blob(self, digest: bytes) -> None:
         """Remove a blob from the table."""
         self._change("DELETE FROM {}.blobs WHERE digest = %s", (digest,))
+
+    def lose_reference(self, run: str, digest: bytes) -> None:
+        """Remove its row."""
+        where = "run = (SELECT number FROM {}.runs WHERE id = %s) AND digest = %s"
+        self._change(f"DELETE FROM {{}}.blob_runs WHERE {where}", (run, digest))
 
     def damage_log(self, seq: int) -> None:
         """Change an entry in the table."""
@@ -311,6 +331,11 @@ class RedisBench(Bench):
         """Remove a blob."""
         assert self._client.delete(self._names.blob(digest)) == 1
         assert self._client.hdel(self._names.blobs, digest) == 1
+
+    def lose_reference(self, run: str, digest: bytes) -> None:
+        """Remove the count of the runs that refer to the blob: a set of each run's names it, too."""
+        assert self._client.sismember(self._names.refers(run), digest)
+        assert self._client.hdel(self._names.referred, digest) == 1
 
     def damage_log(self, seq: int) -> None:
         """Change an entry in the list."""

@@ -8,11 +8,12 @@ import pytest
 
 from ninelives.core.errors import Corrupt
 from ninelives.core.model.commit import End
+from ninelives.core.model.key import SettleKey
 from ninelives.core.model.log_entry import Happening, NewEntry
-from ninelives.core.model.run import State
+from ninelives.core.model.run import Kind, State
 from ninelives.core.model.session import Cause, Evidence
 from tests.contract.benches import Bench
-from tests.contract.makers import AGENTS, new_run
+from tests.contract.makers import AGENTS, new_run, reserve
 
 
 def entries(count: int, run: str = "") -> list[NewEntry]:
@@ -43,6 +44,21 @@ def test_the_oldest_entries_go_and_the_rest_verifies(bench: Bench) -> None:
     bench.store.append_log(entries(1))
     assert [one.seq for one in bench.reopen().read_log()] == [306]
     assert bench.store.verify() == []
+
+
+def test_a_blob_is_kept_for_a_journal_whose_reference_is_lost(bench: Bench) -> None:
+    """A lost row beside the journal must not cost what the journal says that it needs."""
+    needed, second, settled, unused = bench.store.put_blobs([b"needed", b"second", b"settled", b"unused"])
+    run = bench.write(bench.running(), b"", blobs=(needed, second), keys=[reserve()])
+    bench.write(run, b"x", kind=Kind.LOG, keys=[SettleKey("k", b"", (settled,))])
+    for digest in (needed, second, settled):
+        bench.lose_reference("r1", digest)
+    bench.clock.advance(10**9)
+    assert bench.store.prune(ended_before_ms=0).blobs == 1
+    kept = bench.store.get_blobs([needed, second, settled])
+    assert list(kept.values()) == [b"needed", b"second", b"settled"]
+    with pytest.raises(Corrupt):
+        bench.store.get_blobs([unused])
 
 
 def test_an_entry_of_an_open_recovery_stays_and_all_after_it(bench: Bench) -> None:

@@ -45,6 +45,20 @@ def test_a_walk_in_parts_finds_what_verify_finds(bench: Bench, limit: int) -> No
     assert sorted(walked(bench.store, limit)[0], key=str) == sorted(wanted, key=str)
 
 
+def test_a_lost_reference_to_a_blob_is_a_fault(bench: Bench) -> None:
+    filled(bench)
+    (settled,) = bench.store.put_blobs([b"settled"])
+    start = write_start(Fingerprint(b"f", b"{}"), k="k", l=60_000)
+    run = bench.write(bench.running("s"), start, kind=Kind.INTENT, keys=[reserve()])
+    bench.write(run, b"x", kind=Kind.LOG, keys=[SettleKey("k", b"", (settled,))])
+    assert bench.store.verify() == []
+    (recorded,) = bench.store.load_journal("r3", since=0).records[1].blobs
+    bench.lose_reference("r3", recorded)
+    bench.lose_reference("s", settled)
+    lost = {(fault.run, fault.what.split(":")[0]) for fault in bench.store.verify()}
+    assert lost == {("r3", f"blob {recorded.hex()}"), ("s", f"blob {settled.hex()}")}
+
+
 def test_a_walk_goes_on_in_another_process(bench: Bench) -> None:
     filled(bench)
     bench.damage("r6", 1)

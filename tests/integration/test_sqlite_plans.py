@@ -24,6 +24,7 @@ OPERATORS = {
     "count_others",
     "stray_labels",
     "stray_records",
+    "lost_references",
     "old_blobs",
     "old_sessions",
     "oldest_entries",

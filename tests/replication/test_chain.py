@@ -288,6 +288,84 @@ def test_a_store_put_back_that_lacks_only_runs_that_ended_is_refused(
     store.close()
 
 
+@pytest.mark.parametrize("first", ["original", "copy"])
+def test_a_live_copy_beside_its_original_is_refused(tmp_path: Path, directory: Bucket, first: str) -> None:
+    """It has the same id, and as many runs: only what the store knows of the bucket tells them apart."""
+    places = {"original": tmp_path / "a", "copy": tmp_path / "b"}
+    places["original"].mkdir()
+    store: AnyStore = open_store(f"sqlite:///{places['original']}/live.db")
+    store.create_runs([new_run("r1")])
+    copied(store, directory)
+    store.close()
+    shutil.copytree(places["original"], places["copy"])
+    opened: dict[str, AnyStore] = {
+        name: open_store(f"sqlite:///{place}/live.db") for name, place in places.items()
+    }
+    try:
+        for name, one in opened.items():
+            Scene(one).fail(f"of-{name}")
+        second = "copy" if first == "original" else "original"
+        copied(opened[first], directory)
+        with pytest.raises(UsageError, match="continued from another store"):
+            copied(opened[second], directory)
+        copied(opened[first], directory)
+        assert set(fold(directory, choose(directory, None)).capsules) == {"r1", f"of-{first}"}
+    finally:
+        for one in opened.values():
+            one.close()
+
+
+def test_a_live_copy_is_refused_though_the_same_process_went_on(tmp_path: Path, directory: Bucket) -> None:
+    place, beside = tmp_path / "a", tmp_path / "b"
+    place.mkdir()
+    store: AnyStore = open_store(f"sqlite:///{place}/live.db")
+    store.create_runs([new_run("r1")])
+    made = Replicator(store, directory, Options(), pause, tries=3)
+    made.open()
+    made.run(is_once=True)
+    shutil.copytree(place, beside)
+    Scene(store).fail("r2")
+    made.run(is_once=True)
+    store.close()
+    other: AnyStore = open_store(f"sqlite:///{beside}/live.db")
+    Scene(other).fail("r3")
+    with pytest.raises(UsageError, match="continued from another store"):
+        copied(other, directory)
+    other.close()
+
+
+def test_a_segment_that_a_slow_server_writes_late_refuses_nobody(
+    live: AnyStore, directory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replicator is dead, and the next one has planned another segment of the same number."""
+    live.create_runs([new_run("r1")])
+    copied(live, directory)
+    late: list[tuple[str, bytes]] = []
+    real = directory.create
+
+    def lost(name: str, content: bytes) -> str:
+        if name.startswith("seg/"):
+            late.append((name, content))
+            raise BucketUnavailable("cut off")
+        return real(name, content)
+
+    monkeypatch.setattr(directory, "create", lost)
+    with pytest.raises(BucketUnavailable):
+        copied(live, directory)
+    monkeypatch.setattr(term, "LAPSE_MS", 0)
+
+    def arrives(name: str, content: bytes) -> str:
+        if late and name.startswith("seg/"):
+            real(*late.pop(0))
+            late.clear()
+        return real(name, content)
+
+    monkeypatch.setattr(directory, "create", arrives)
+    live.create_runs([new_run("r2")])
+    copied(live, directory)
+    assert set(fold(directory, choose(directory, None)).capsules) == {"r1", "r2"}
+
+
 def test_a_copy_of_another_store_is_refused(tmp_path: Path, live: AnyStore, directory: Bucket) -> None:
     copied(live, directory)
     other: AnyStore = open_store(f"sqlite:///{tmp_path}/other.db")

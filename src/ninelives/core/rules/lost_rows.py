@@ -1,9 +1,9 @@
 """Rows that a run's journal proves were written, and that are lost or older than the journal.
 
 A check in each row cannot show that a row is missing, or that a lost write left its earlier version there.
-The journal can: what a record says about a key, a signal or an inbox item was written in the same commit as
-that record, and no such row is removed while the journal is kept. Keys are never removed: a key whose window
-is over, and one that was pruned, keeps its row.
+The journal can: what a record says about a key, a signal, an inbox item or a blob was written in the same
+commit as that record, and no such row is removed while the journal is kept. Keys are never removed: a key
+whose window is over, and one that was pruned, keeps its row.
 
 Rows may be read after the journal. So only what can never come right is reported, and a caller whose reads
 are not one view reads twice and believes what it finds both times.
@@ -11,7 +11,7 @@ are not one view reads twice and believes what it finds both times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -125,6 +125,17 @@ def lost_items(named: Named, states: Mapping[str, ItemState]) -> Iterator[str]:
             yield f"inbox item {item!r}: record {seq} names it, and the store does not have it"
         elif state is ItemState.OPEN and item in named.over:
             yield f"inbox item {item!r} is open, though record {seq} took its answer or withdrew it"
+
+
+def lost_references(
+    run: str, records: Sequence[Record], keys: Iterable[Key], kept: Container[bytes]
+) -> Iterator[str]:
+    """Say which blobs a run needs, by its records and its keys, that are not among those kept for it."""
+    needed = {digest: f"record {record.seq}" for record in records for digest in record.blobs}
+    needed |= {digest: f"key {key.key!r}" for key in keys if key.run == run for digest in key.blobs}
+    for digest, what in needed.items():
+        if digest not in kept:
+            yield f"blob {digest.hex()}: {what} refers to it, and the store does not keep it for this run"
 
 
 def lost_signals(named: Named, found: SignalNumbers, *, is_whole: bool) -> Iterator[str]:

@@ -41,6 +41,10 @@ class Bucket(Protocol):
     def url(self) -> str:
         """Name the bucket for people, without secrets."""
 
+    @property
+    def location(self) -> str:
+        """Name the bucket so that no other has the same name: the server, too."""
+
     def read(self, name: str) -> StoredObject | None:
         """Return an object, or None."""
 

@@ -30,7 +30,7 @@ class DirectoryBucket:
 
     def __init__(self, path: str) -> None:
         self._root = Path(path)
-        self.url = f"file://{self._root}"
+        self.url = self.location = f"file://{self._root}"
         self._swept: dict[Path, float] = {}
 
     def read(self, name: str) -> StoredObject | None:

@@ -33,7 +33,7 @@ from ninelives.stores.encrypted.marker import stored_in
 from ninelives.views import documents
 from ninelives.views.counted import counted
 
-NOT_COPIED = (progress.PREFIX, "periodic/", "restore/", STORE_ID)
+NOT_COPIED = (progress.PREFIX, progress.CHAINS, "periodic/", "restore/", STORE_ID)
 """Documents that mean nothing in a copy: claims of processes, and what names the store itself."""
 _SEGMENT_BYTES, _SEGMENT_RUNS = 8 << 20, 2_000
 _SWEEP_SECONDS, _SWEEP_RUNS = 1.0, 200
@@ -82,6 +82,7 @@ class Replicator:
         """With `tries`, give up after so many failures in a row, instead of trying on."""
         self._store, self._bucket, self._options = stored_in(store), bucket, options
         self._wait, self._tries = wait, tries
+        self._end = progress.ChainEnd(self._store, bucket.location)
         self._copied, self._batch = Copied(), Batch()
         self._cursor = self._sweep = self._digest = self._store_id = ""
         self._listed: dict[str, RunMark] = {}
@@ -139,7 +140,13 @@ class Replicator:
             lambda: term.take(self._bucket, self._store_id, self._store.read_clock(), owner)
         )
         while True:
-            self._patiently(lambda: self._resume(list(self._listed.values())))
+            try:
+                self._patiently(lambda: self._resume(list(self._listed.values())))
+            except (UsageError, Corrupt):
+                # The one that may copy there must not wait until our term lapses.
+                with suppress(term.Fenced, BucketUnavailable):
+                    self._term.give_back(self._store.read_clock())
+                raise
             try:
                 # It takes the next number away from any replicator before us, stopped or slow.
                 self._write()
@@ -170,6 +177,7 @@ class Replicator:
         if known is not None and known.segment > (there[-1] if there else 0):
             raise _bucket_behind(bucket, known.segment)
         if last is None:
+            self._end.learn(0, "")
             self._begin_snapshot(1, now_ms)
             return
         term.require_store(bucket, last.header.store, self._store_id)
@@ -189,6 +197,8 @@ class Replicator:
         self._copied.require_same_history(self._store, marks, is_recent=is_recent)
         if (counted := self._count()) < (copied := self._term.term.counted):
             raise behind(f"{copied} beginnings and ends of runs were counted, and the store knows {counted}")
+        if not self._end.learn(last.header.number, last.digest):
+            raise _continued_elsewhere(bucket)
         self._complete_ms = complete_ms if bases else 0
         if done and is_recent:
             self._generation, self._snapshot_ms, self._is_sweeping = generation, done[0].at_ms, False
@@ -352,6 +362,8 @@ class Replicator:
         )
         content, digest = segment.written(header, tuple(batch.parts))
         name = segment.name_of(self._number)
+        if not self._end.plan(self._number - 1, self._digest, digest):
+            raise term.fenced(self._bucket, term.read(self._bucket))
         try:
             # CRASH: the segment is there or not; its header says what it has.
             self._patiently(lambda: self._bucket.create(name, content))
@@ -450,6 +462,14 @@ class Replicator:
             if self._wait(max(pause, min(failures, 10.0), 0.0 if self._is_sweeping else 3 * took)):
                 break
         self.say_alive(is_over=True)
+
+
+def _continued_elsewhere(bucket: Bucket) -> UsageError:
+    return UsageError(
+        f"{bucket.url} was continued from another store: from a live copy of this one, "
+        "or from this one before it was put back",
+        remedy="Copy each store to a prefix of its own. If the bucket has what you want, restore from it",
+    )
 
 
 def _bucket_behind(bucket: Bucket, number: int) -> UsageError:

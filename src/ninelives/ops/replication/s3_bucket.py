@@ -28,6 +28,7 @@ class S3Bucket:
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self.location = f"{self.url} at {_endpoint()}"
         self._prefix = f"{prefix}/" if prefix else ""
         self._store = _opened(bucket)
 
@@ -115,12 +116,16 @@ class S3Bucket:
                 continue
 
 
+def _endpoint() -> str:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
 def _opened(bucket: str) -> S3Store:
     try:
         from obstore.store import S3Store
     except ModuleNotFoundError as error:
         raise UsageError(_MISSING, remedy=_REMEDY) from error
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = _endpoint()
     options: dict[str, Any] = {
         name: os.environ[variable] for name, variable in _FROM_ENVIRONMENT.items() if variable in os.environ
     }
@@ -129,7 +134,7 @@ def _opened(bucket: str) -> S3Store:
     if endpoint:
         options["endpoint"] = endpoint
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    is_plain = bool(endpoint and endpoint.startswith("http://"))
+    is_plain = endpoint.startswith("http://")
     return S3Store(
         bucket,
         region=region,

@@ -49,6 +49,7 @@ def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> walk.Beside:
         items={item.id: item.state for item in items if item is not None},
         signals=walk.signal_numbers((one.number, one.taken) for one in rows.signals.get(run.id, ())),
         sessions=tx.contents.sessions,
+        blobs=rows.refers.get(run.id, frozenset()),
     )
 
 
@@ -180,7 +181,11 @@ def _forget(contents: Contents, run: str) -> None:
 
 
 def _drop_blobs(contents: Contents, put_before_ms: int) -> int:
-    alive = {digest for digests in contents.rows.refers.values() for digest in digests}
+    rows = contents.rows
+    # What journals and keys say, too: it must not be swept because a reference was lost.
+    alive = {digest for digests in rows.refers.values() for digest in digests}
+    alive |= {digest for journal in contents.journals.values() for one in journal for digest in one.blobs}
+    alive |= {digest for key in rows.keys.values() if key.run in rows.runs for digest in key.blobs}
     garbage = [
         name for name, blob in contents.blobs.items() if name not in alive and blob.put_ms < put_before_ms
     ]

@@ -12,6 +12,7 @@ from ninelives.core.journal import chain
 from ninelives.core.model.inbox import ItemState
 from ninelives.core.model.run import Record, RunRow
 from ninelives.core.rules import counting
+from ninelives.core.values.blobs import DIGEST_BYTES
 from ninelives.store import Fault, Pruned, Stats
 from ninelives.stores.postgres import lookups, recovery_log
 from ninelives.stores.postgres.server.pool import Pool
@@ -42,6 +43,7 @@ def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> walk.Beside:
         items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
         signals=walk.signal_numbers(tx.all("signal_numbers", (run.number,))),
         sessions={name for (name,) in tx.all("known_sessions", (owners,))},
+        blobs={digest for (digest,) in tx.all("blobs_of_run", (run.number,))},
     )
 
 
@@ -125,7 +127,8 @@ def prune(pool: Pool, limits: Limits, grace_ms: int) -> Pruned:
         clear=partial(_clear, limits=limits),
         shorten=_shorten,
         forget=partial(_forget, before_ms=limits.forget_before_ms),
-        sweep=lambda tx: _counted(tx, "sweep_blobs", (tx.now_ms - grace_ms,)),
+        spared=lambda: pool.read(partial(_spared, grace_ms=grace_ms)),
+        sweep=lambda tx, spared: _counted(tx, "sweep_blobs", (tx.now_ms - grace_ms, spared)),
         cut=partial(recovery_log.cut, before_ms=limits.log_before_ms),
         drop_sessions=lambda tx: _counted(tx, "drop_sessions", (limits.log_before_ms, AT_ONCE)),
     )
@@ -140,6 +143,12 @@ def _counted(tx: Transaction, name: str, values: tuple[object, ...]) -> int:
     # These statements answer with a count, so they are sent as queries: say that they have changed something.
     tx.is_changed = tx.is_changed or bool(count)
     return int(count)
+
+
+def _spared(tx: Transaction, grace_ms: int) -> list[bytes]:
+    if not tx.all("has_old_blob", (tx.now_ms - grace_ms,)):
+        return []
+    return [bytes(digest) for (digest,) in tx.all("lost_references", (DIGEST_BYTES,))]
 
 
 def _clear(tx: Transaction, limits: Limits) -> list[tuple[int, int]]:

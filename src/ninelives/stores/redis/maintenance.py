@@ -100,22 +100,26 @@ def _run_faults(tx: Transaction, row: RunRow, _: Sequence[Record]) -> list[Fault
 
 def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> walk.Beside:
     names = tx.names
-    count, waiting, listed = tx.ask(
+    count, waiting, listed, refers = tx.ask(
         [
             (b"HGET", names.sent(run.id), b"n"),
             (b"HKEYS", names.signals(run.id)),
             (b"ZRANGE", names.items_of(run.id), 0, -1),
+            (b"SMEMBERS", names.refers(run.id)),
         ]
     )
     owners = [name for name in (run.session, run.left_by) if name]
     with decoding("the count of signals", run.id):
         signals = SignalNumbers(int(count or 0), frozenset(map(int, waiting)))
     items = (encoding.item_of(raw) for raw in _fields(tx, names.items, listed).values())
+    # Kept is what the run refers to and what is counted as referred to.
+    counted = _fields(tx, names.referred, list(refers))
     return walk.Beside(
         keys={key.decode(): encoding.key_of(raw) for key, raw in _fields(tx, names.keys, keys).items()},
         items={item.id: item.state for item in items},
         signals=signals,
         sessions={name.decode() for name in _fields(tx, names.sessions, owners)},
+        blobs=counted.keys(),
     )
 
 

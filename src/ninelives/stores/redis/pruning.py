@@ -38,8 +38,13 @@ def prune(pool: Pool, limits: Limits, grace_ms: int) -> Pruned:
         records += sum(_write(pool, partial(_shorten, run_id=run.decode())) for run in part)
     for run in _ended(pool, names.pruned, forget_before_ms):
         forgotten += _write(pool, partial(_forget, run_id=run, before_ms=forget_before_ms))
+    spared: set[bytes] | None = None
     for part in pool.read(lambda tx: list(tx.scan(b"HSCAN", names.blobs))):
-        swept += _write(pool, partial(_sweep, digests=part[::2], grace_ms=grace_ms))
+        garbage = pool.read(partial(_garbage, digests=part[::2], grace_ms=grace_ms))
+        if garbage and spared is None:
+            spared = pool.read(_needed)
+        wanted = [digest for digest in garbage if digest not in (spared or ())]
+        swept += _write(pool, partial(_sweep, digests=wanted, grace_ms=grace_ms)) if wanted else 0
     for part in pool.read(lambda tx: list(tx.scan(b"HSCAN", names.writers))):
         _write(pool, partial(_sweep_writers, writers=dict(zip(part[::2], part[1::2], strict=True))))
     entries = _emptied(pool, partial(recovery_log.cut, before_ms=limits.log_before_ms))
@@ -181,18 +186,36 @@ def _forget(tx: Transaction, run_id: str, before_ms: int) -> int:
     return 1
 
 
-def _sweep(tx: Transaction, digests: list[bytes], grace_ms: int) -> int:
+def _needed(tx: Transaction) -> set[bytes]:
+    """Return all blobs that runs refer to, by their own sets: a count may be lost."""
+    ids = run_ids(tx)
+    needed: set[bytes] = set()
+    for start in range(0, len(ids), PART):
+        found = tx.ask([(b"SMEMBERS", tx.names.refers(run)) for run in ids[start : start + PART]])
+        needed.update(digest for digests in found for digest in digests)
+    return needed
+
+
+def _garbage(tx: Transaction, digests: list[bytes], grace_ms: int) -> list[bytes]:
+    """Return which of these blobs are old and counted as unused."""
     names = tx.names
-    swept = 0
+    found = []
     rows = tx.fields([(key, digest) for digest in digests for key in (names.blobs, names.referred)])
     for index, digest in enumerate(digests):
         put_ms, count = rows[2 * index : 2 * index + 2]
         # The grace covers blobs that were put, and whose commit is still on its way.
         if put_ms is not None and count is None and int(put_ms) < tx.now_ms - grace_ms:
-            tx.do(b"HDEL", names.blobs, digest)
-            tx.do(b"DEL", names.blob(digest))
-            swept += 1
-    return swept
+            found.append(digest)
+    return found
+
+
+def _sweep(tx: Transaction, digests: list[bytes], grace_ms: int) -> int:
+    # Asked again: the commit that refers to one of them may have arrived since.
+    garbage = _garbage(tx, digests, grace_ms)
+    for digest in garbage:
+        tx.do(b"HDEL", tx.names.blobs, digest)
+        tx.do(b"DEL", tx.names.blob(digest))
+    return len(garbage)
 
 
 def _sweep_writers(tx: Transaction, writers: dict[bytes, bytes]) -> None:

@@ -109,22 +109,24 @@ def is_old_session(session: Session, before_ms: int, named: Collection[str]) -> 
     return session.cause is not Cause.EXPIRED or session.evidence is not None
 
 
-class Removal(Struct, Generic[Tx]):
+class Removal(Struct, Generic[Tx, Value]):
     """How a store removes a part of what is old; each returns nothing when there is no more.
 
     `clear` returns for each journal how many records and keys went with it; `shorten` continues after a run
-    and returns where it got to, or None, and how many records it removed.
+    and returns where it got to, or None, and how many records it removed. `spared` reads once which blobs
+    journals need although the row that keeps them is lost; `sweep` gets them.
     """
 
     clear: Callable[[Tx], list[tuple[int, int]]]
     shorten: Callable[[Tx, int], tuple[int | None, int]]
     forget: Callable[[Tx], int]
-    sweep: Callable[[Tx], int]
+    spared: Callable[[], Value]
+    sweep: Callable[[Tx, Value], int]
     cut: Callable[[Tx], int]
     drop_sessions: Callable[[Tx], int]
 
 
-def prune(write: Transact[Tx], removal: Removal[Tx]) -> Pruned:
+def prune(write: Transact[Tx], removal: Removal[Tx, Any]) -> Pruned:
     """Remove journals, turn keys into tombstones, remove blobs; see `Maintenance.prune`."""
     cleared: list[tuple[int, int]] = []
     while part := write(removal.clear):
@@ -142,7 +144,7 @@ def prune(write: Transact[Tx], removal: Removal[Tx]) -> Pruned:
         # After the runs: what they named is needed no longer.
         entries=_emptied(write, removal.cut),
         sessions=_emptied(write, removal.drop_sessions),
-        blobs=_emptied(write, removal.sweep),
+        blobs=_emptied(write, partial(_called, removal.sweep, removal.spared())),
     )
 
 

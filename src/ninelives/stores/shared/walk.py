@@ -179,13 +179,15 @@ def orphans(
 class Beside(Struct):
     """What a store has beside a run's journal, for comparison: see `core.rules.lost_rows`.
 
-    `sessions` are those of the run's session and of the one that left it that the store knows.
+    `sessions` are those of the run's session and of the one that left it that the store knows, `blobs` those
+    that it keeps for the run.
     """
 
     keys: Mapping[str, Key]
     items: Mapping[str, ItemState]
     signals: SignalNumbers
     sessions: Container[str]
+    blobs: Container[bytes]
 
 
 class Runs(Struct, Generic[Tx]):
@@ -244,6 +246,7 @@ class Runs(Struct, Generic[Tx]):
                 *lost_rows.lost_keys(run.id, named, beside.keys),
                 *lost_rows.lost_signals(named, beside.signals, is_whole=run.base == 0),
                 *lost_rows.lost_items(named, beside.items),
+                *lost_rows.lost_references(run.id, records, beside.keys.values(), beside.blobs),
             ]
         except Corrupt:
             return []  # the check of the journal, or of that table, reports it

@@ -13,6 +13,7 @@ from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.journal import chain
 from ninelives.core.model.run import RunRow
 from ninelives.core.rules import counting, dedup
+from ninelives.core.values.blobs import DIGEST_BYTES
 from ninelives.store import Pruned, Stats
 from ninelives.stores.shared import maintenance, rows
 from ninelives.stores.shared.maintenance import Limits
@@ -49,6 +50,7 @@ def prune(files: Database, limits: Limits, blobs_before_ms: int) -> Pruned:
         clear=partial(_clear, limits=limits),
         shorten=_shorten,
         forget=partial(_forget, before_ms=limits.forget_before_ms),
+        spared=lambda: files.read(partial(_spared, before_ms=blobs_before_ms)),
         sweep=partial(_sweep, before_ms=blobs_before_ms),
         cut=partial(recovery_log.cut, before_ms=limits.log_before_ms),
         drop_sessions=partial(_drop_sessions, before_ms=limits.log_before_ms),
@@ -97,8 +99,14 @@ def _rebase(tx: Transaction, run: RunRow, base: int, check: bytes) -> None:
     tx.do("rebase_run", (base, check, *checks.sealed_run(after)[-2:], run.number))
 
 
-def _sweep(tx: Transaction, before_ms: int) -> int:
-    old = tx.all("old_blobs", (before_ms,))
+def _spared(tx: Transaction, before_ms: int) -> str:
+    """Return the blobs to spare, as JSON for `old_blobs`."""
+    found = tx.all("lost_references", (DIGEST_BYTES,)) if tx.all("old_blobs", (before_ms, "[]", 1)) else []
+    return msgspec.json.encode([digest for (digest,) in found]).decode()
+
+
+def _sweep(tx: Transaction, spared: str, before_ms: int) -> int:
+    old = tx.all("old_blobs", (before_ms, spared, maintenance.AT_ONCE))
     for digest, _ in old:
         tx.do("delete_blob", (digest,))
     return len(old)

@@ -559,6 +559,9 @@ SELECT runs.id, blob_runs.digest FROM blob_runs JOIN runs ON runs.number = blob_
 WHERE (blob_runs.digest, blob_runs.run) > (?1, ?2) AND (blob_runs.digest, blob_runs.run) <= (?3, ?4)
   AND NOT EXISTS (SELECT 1 FROM blobs WHERE blobs.digest = blob_runs.digest);
 
+-- name: blobs_of_run
+SELECT digest FROM blob_runs WHERE run = ?;
+
 -- name: blob_references
 SELECT @blob_runs, "check" FROM blob_runs WHERE (digest, run) > (?1, ?2) ORDER BY digest, run LIMIT ?3;
 
@@ -610,7 +613,21 @@ DELETE FROM runs WHERE number = ?;
 
 -- name: old_blobs
 SELECT @blobs, "check" FROM blobs
-WHERE put_ms < ? AND digest NOT IN (SELECT digest FROM blob_runs) LIMIT 200;
+WHERE put_ms < ?1 AND digest NOT IN (SELECT digest FROM blob_runs)
+  AND hex(digest) NOT IN (SELECT spared.value FROM json_each(?2) AS spared) LIMIT ?3;
+
+-- name: lost_references
+-- What journals and keys refer to without a row that keeps it. Reads every record: ask when there is something to sweep.
+WITH RECURSIVE holder (run, blobs) AS (
+  SELECT run, blobs FROM records NOT INDEXED WHERE seq >= 0 AND blobs IS NOT NULL
+  UNION ALL
+  SELECT runs.number, keys.blobs FROM keys JOIN runs ON runs.id = keys.run WHERE keys.blobs IS NOT NULL),
+needed (run, digest, rest) AS (
+  SELECT run, substr(blobs, 1, ?1), substr(blobs, ?1 + 1) FROM holder
+  UNION ALL
+  SELECT run, substr(rest, 1, ?1), substr(rest, ?1 + 1) FROM needed WHERE rest <> x'')
+SELECT DISTINCT hex(digest) FROM needed
+WHERE NOT EXISTS (SELECT 1 FROM blob_runs WHERE blob_runs.digest = needed.digest AND blob_runs.run = needed.run);
 
 -- name: delete_blob
 DELETE FROM blobs WHERE digest = ?;

@@ -621,10 +621,30 @@ SELECT count(*) FROM buried;
 -- name: forget_run (bigint)
 DELETE FROM :schema.runs WHERE number = $1;
 
--- name: sweep_blobs (bigint)
+-- name: blobs_of_run (bigint)
+SELECT digest FROM :schema.blob_runs WHERE run = $1;
+
+-- name: has_old_blob (bigint)
+SELECT 1 FROM :schema.blobs AS b
+WHERE b.put_ms < $1 AND NOT EXISTS (SELECT 1 FROM :schema.blob_runs AS r WHERE r.digest = b.digest) LIMIT 1;
+
+-- name: lost_references (integer)
+-- What journals and keys refer to without a row that keeps it. Reads every record: ask when there is something to sweep.
+WITH holder (run, blobs) AS (
+  SELECT c.run, c.blobs FROM :schema.records AS c WHERE c.blobs IS NOT NULL
+  UNION ALL
+  SELECT r.number, k.blobs FROM :schema.keys AS k JOIN :schema.runs AS r ON r.id = k.run WHERE k.blobs IS NOT NULL),
+needed (run, digest) AS (
+  SELECT h.run, substring(h.blobs FROM at.place FOR $1)
+  FROM holder AS h CROSS JOIN LATERAL generate_series(1, length(h.blobs), $1) AS at (place))
+SELECT DISTINCT n.digest FROM needed AS n
+WHERE NOT EXISTS (SELECT 1 FROM :schema.blob_runs AS b WHERE b.digest = n.digest AND b.run = n.run);
+
+-- name: sweep_blobs (bigint, bytea[])
 WITH garbage AS (
   SELECT b.digest FROM :schema.blobs AS b
   WHERE b.put_ms < $1 AND NOT EXISTS (SELECT 1 FROM :schema.blob_runs AS r WHERE r.digest = b.digest)
+    AND b.digest <> ALL ($2::bytea[])
   LIMIT 200 FOR UPDATE SKIP LOCKED),
 gone AS (DELETE FROM :schema.blobs AS b USING garbage AS g WHERE b.digest = g.digest RETURNING 1)
 SELECT count(*) FROM gone;

@@ -63,6 +63,7 @@ def _beside(tx: Transaction, run: RunRow, keys: list[str]) -> walk.Beside:
         items={item: ItemState(state) for item, state in tx.all("item_states", (run.id,))},
         signals=walk.signal_numbers(tx.all("signal_numbers", (run.number,))),
         sessions={name for (name,) in tx.all("known_sessions", (run.session, run.left_by))},
+        blobs={digest for (digest,) in tx.all("blobs_of_run", (run.number,))},
     )
 
 
