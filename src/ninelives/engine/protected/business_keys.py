@@ -388,7 +388,9 @@ async def _ended(action: ProtectedCall, frame: Frame) -> Ended:
     output = action.execution.output
     try:
         data = action.step.codec.round(
-            await resumable.attempt(action.execution, action.step, frame, action.body, permit=action.begun)
+            await resumable.attempt(
+                action.execution, action.step, frame, action.attempted, permit=action.begun
+            )
         )[0]
         ended = Ended(data, keys=action.settles(data))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)

@@ -57,6 +57,7 @@ class GatedCall(Struct, frozen=True, kw_only=True):
 
     `keeps` is how the call was judged before, if its arguments must stay as they were rewritten then: its key
     is in use. `args` and `kwargs` are then those. `is_settled`: earlier starts of it have been settled.
+    `admitted` is the digest of the arguments that were judged, where they could have been changed since.
     """
 
     execution: Execution
@@ -69,6 +70,7 @@ class GatedCall(Struct, frozen=True, kw_only=True):
     kind: str = ""
     keeps: Judged | None = None
     is_settled: bool = False
+    admitted: bytes | None = None
 
 
 async def open_gate(
@@ -124,7 +126,9 @@ async def _judged(gated: GatedCall) -> tuple[Permit, bool]:
         await wait_unheld(gated.execution, gated.step, call)
     governor, has_waited = gated.execution.governor, False
     if governor is None or not governor.has_policy:
-        permit = Permit(call, gated.args, gated.kwargs, judged=gated.keeps, left=_left(gated, call))
+        digest = _digest(gated, gated.args, gated.kwargs) if gated.step.approval is not None else None
+        left = _left(gated, call)
+        permit = Permit(call, gated.args, gated.kwargs, judged=gated.keeps, left=left, digest=digest)
         return permit, await approval.declared(_request(gated, permit))
     judgement = judging.judge(governor, gated.step, call)
     verdict, permit = judgement.verdict, _permit(gated, call, judgement, governor)
@@ -149,7 +153,12 @@ def _permit(gated: GatedCall, call: Call, judgement: Judgement, governor: Govern
     step, verdict = gated.step, judgement.verdict
     args, kwargs = gated.args, gated.kwargs
     encoded = {name: bytes(data) for name, data in gated.keeps.args.items()} if gated.keeps else {}
-    if isinstance(verdict, Rewrite) and gated.keeps is None:
+    if isinstance(verdict, Rewrite) and gated.keeps is not None:
+        kept = {name: call.args.get(name) for name in verdict.args}
+        if judging.encode(step, call, verdict.args) != judging.encode(step, call, kept):
+            # Its key is in use: it can begin with other arguments no more, nor with these.
+            raise judging.failed(call, "it has begun before, and would be rewritten to other arguments now")
+    elif isinstance(verdict, Rewrite):
         encoded = judging.encode(step, call, verdict.args)
         args, kwargs = judging.with_changes(step, args, kwargs, judging.decode(step, encoded))
         key = judging.key_of(step, args, kwargs) or call.key
@@ -158,7 +167,13 @@ def _permit(gated: GatedCall, call: Call, judgement: Judgement, governor: Govern
     if not isinstance(verdict, Deny):
         reserves = judging.ask("reserves", call, lambda: governor.reserves(step, call))
     said = judged(judgement, args=encoded, reserves=reserves)
-    return Permit(call, args, kwargs, said, reserves, _left(gated, call))
+    left, digest = _left(gated, call), _digest(gated, args, kwargs)
+    return Permit(call, args, kwargs, said, reserves, left, digest=digest)
+
+
+def _digest(gated: GatedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+    """Return the digest of arguments as they are judged; None if there is nothing in them to change."""
+    return None if gated.fingerprint.plain is not None else gated.step.fingerprint(args, kwargs).digest
 
 
 def _left(gated: GatedCall, call: Call) -> tuple[Settle, ...]:
@@ -167,6 +182,11 @@ def _left(gated: GatedCall, call: Call) -> tuple[Settle, ...]:
     if gated.is_settled or not reserves:
         return ()
     return settles(gated.execution, gated.step, call, reserves, None, None)
+
+
+def is_as_admitted(gated: GatedCall) -> bool:
+    """Return whether the arguments of a call that has been admitted are still those that were judged."""
+    return gated.admitted is None or gated.admitted == _digest(gated, gated.args, gated.kwargs)
 
 
 # Waits --------------------------------------------------------------------------------------------
@@ -355,7 +375,8 @@ async def _over(gated: GatedCall, permit: Permit, over: Over) -> Permit | None:
     if isinstance(said, Deny):
         await _deny(gated, permit, said.why)
     if isinstance(said, Ask):
-        await _approved(gated, permit, said, f"over {over.account} {over.meter}")
+        if await _approved(gated, permit, said, f"over {over.account} {over.meter}"):
+            return None  # it took time: all is asked again, and this approval counts then
         # Approved: it counts as spent in full, since no reservation of it can pass.
         exceeds = tuple(Settle(one.account, {}, one.amounts) for one in permit.reserves if _is(one, over))
         within = tuple(one for one in permit.reserves if not _is(one, over))
@@ -393,6 +414,8 @@ async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) 
     execution, position, times = gated.execution, gated.position, 0
     found: Permit | None = permit
     while found is not None and found.accounts:
+        if times:  # the refused commit took time, and a halt that came meanwhile is known by now
+            found = await _unheld(gated, found)
         body = write_body(gated.fingerprint, value=value, judged=found.judged)
         extras = Extras(requires=requirements(execution, gated.step), accounts=found.accounts)
         draft: Draft = (Kind.INTENT, position.id, body, (), Facts(gated.step.kind))
@@ -412,6 +435,16 @@ async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) 
             return found
         found, times = await refused(gated, found, verdict, times), times + 1
     return found or replace(permit, judged=None, reserves=(), left=(), exceeds=())
+
+
+async def _unheld(gated: GatedCall, permit: Permit) -> Permit:
+    """Return the permit if nothing holds the call; else ask about all of it again."""
+    try:
+        if _held(gated.execution, gated.step, permit.call) is None:
+            return permit
+    except PolicyFailed as error:
+        await stop(gated.execution, error)
+    return await admit(gated)
 
 
 async def _committed(execution: Execution, written: asyncio.Future[Verdict]) -> tuple[Verdict, bool]:
