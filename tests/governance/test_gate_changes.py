@@ -4,6 +4,7 @@ judged is carried out."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,17 @@ from typing import Any
 import pytest
 
 import ninelives as nl
+from ninelives.core.governance.accounts import Reserve
 from ninelives.core.governance.verdicts import Allow, Call, Deny, Rewrite
+from ninelives.core.model.document import HALTS
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Kind, State
+from ninelives.engine.governor import Hold
+from ninelives.engine.spec.registry import Step
 from tests.governance.small_governor import SmallGovernor, governed, kinds_of
 from tests.governance.test_budget_runs import RUN, Scene
 from tests.governance.test_gate_holds import until
+from tests.governance.test_gate_stores import halt
 from tests.replay.lifetimes import QuickStore, Stage, prove_gone, run_async
 
 STAGE = Stage()
@@ -216,6 +222,47 @@ def test_a_call_that_a_person_lets_pass_its_budget_is_still_held_by_a_halt(tmp_p
 
     run_async(main)
     assert BEGAN == []
+
+
+class Reading(SmallGovernor):
+    """A governor that reads a halt on another thread, just after it has said that nothing is held."""
+
+    left = 1
+
+    def held(self, step: Step, call: Call) -> Hold | None:
+        found = super().held(step, call)
+        self.left -= 1
+        if not self.left:
+            halt(self.store, "changes.once", "changes.spend")
+            document = self.store.read_documents(HALTS)[0]
+            self.version, self.halted = document.version, set(json.loads(document.body).split())
+        return found
+
+
+@nl.action(name="changes.once", resumable=False)
+async def once(tokens: int) -> None:
+    BEGAN.append(tokens)
+
+
+@nl.agent(name="changes.either")
+async def either(way: str) -> None:
+    await {"once": once, "spend": spend}[way](7)
+
+
+@pytest.mark.parametrize(("way", "questions"), [("once", 2), ("spend", 1)])
+def test_a_halt_that_is_read_just_after_the_last_question_refuses_the_start(way: str, questions: int) -> None:
+    store, governor = QuickStore(), Reading()
+    governor.store, governor.left = store, questions
+    governor.estimates = {"changes.spend": (Reserve("budget/a", {"tokens": 7}),)}
+
+    async def main() -> None:
+        async with governed(store, governor) as rt:
+            await rt.start(either, way, id="run")
+            await rt.work(until_idle=True)
+
+    run_async(main)
+    assert BEGAN == []
+    assert "until the halt" in waits_of(store)
 
 
 @nl.agent(name="changes.waits")

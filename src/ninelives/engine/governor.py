@@ -45,6 +45,7 @@ class Permit(Struct, frozen=True):
     when no policy judged it. `left` settles what a dead worker's start of this call had reserved. `exceeds`
     are amounts over a limit that a person approved: they count as spent when the call begins. `digest` is
     that of the arguments that were judged, if the run's code could change them before the body gets them.
+    `requires` is what the intent requires: what was known *before* it was asked whether the call is held.
     """
 
     call: Call
@@ -55,6 +56,7 @@ class Permit(Struct, frozen=True):
     left: tuple[Settle, ...] = ()
     exceeds: tuple[Settle, ...] = ()
     digest: bytes | None = None
+    requires: tuple[Requirement, ...] = ()
 
     @property
     def accounts(self) -> tuple[AccountOp, ...]:

@@ -231,7 +231,7 @@ async def _start(action: ProtectedCall) -> Ended | None:
     verdict = await action.record(
         Kind.INTENT,
         keys,
-        requires=gate.requirements(action.execution, action.step),
+        requires=action.requires,
         accounts=action.permit.accounts if action.permit is not None else (),
         j=action.judged(),
         n=number,

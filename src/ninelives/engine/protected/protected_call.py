@@ -105,6 +105,7 @@ class ProtectedCall:
         self.frame: WatchedFrame | None = None
         self.is_cancelled = self.is_starting = self.is_waiting = False
         self.permit: Permit | None = None
+        self.requires: tuple[Requirement, ...] = ()
         self.begun: Permit | None = None
         self._rewriting: Judged | None = None
         self._admitted: bytes | None = None

@@ -122,16 +122,19 @@ async def admit(gated: GatedCall) -> Permit:
 async def _judged(gated: GatedCall) -> tuple[Permit, bool]:
     """Ask about a call once; return what it may do, and whether a person had to be waited for."""
     call = call_of(gated)
-    if _held(gated.execution, gated.step, call) is not None:
-        await wait_unheld(gated.execution, gated.step, call)
+    requires = _free(gated.execution, gated.step, call)
+    if requires is None:
+        requires = await wait_unheld(gated.execution, gated.step, call)
     governor, has_waited = gated.execution.governor, False
     if governor is None or not governor.has_policy:
         digest = _digest(gated, gated.args, gated.kwargs) if gated.step.approval is not None else None
         left = _left(gated, call)
-        permit = Permit(call, gated.args, gated.kwargs, judged=gated.keeps, left=left, digest=digest)
+        permit = Permit(
+            call, gated.args, gated.kwargs, gated.keeps, left=left, digest=digest, requires=requires
+        )
         return permit, await approval.declared(_request(gated, permit))
     judgement = judging.judge(governor, gated.step, call)
-    verdict, permit = judgement.verdict, _permit(gated, call, judgement, governor)
+    verdict, permit = judgement.verdict, _permit(gated, call, judgement, governor, requires)
     if isinstance(verdict, Deny):
         await _deny(gated, permit, f"the policy denies it: {verdict.why}")
     if isinstance(verdict, Ask):
@@ -149,7 +152,13 @@ def call_of(gated: GatedCall) -> Call:
     )
 
 
-def _permit(gated: GatedCall, call: Call, judgement: Judgement, governor: Governor) -> Permit:
+def _permit(
+    gated: GatedCall,
+    call: Call,
+    judgement: Judgement,
+    governor: Governor,
+    requires: tuple[Requirement, ...],
+) -> Permit:
     step, verdict = gated.step, judgement.verdict
     args, kwargs = gated.args, gated.kwargs
     encoded = {name: bytes(data) for name, data in gated.keeps.args.items()} if gated.keeps else {}
@@ -168,7 +177,7 @@ def _permit(gated: GatedCall, call: Call, judgement: Judgement, governor: Govern
         reserves = judging.ask("reserves", call, lambda: governor.reserves(step, call))
     said = judged(judgement, args=encoded, reserves=reserves)
     left, digest = _left(gated, call), _digest(gated, args, kwargs)
-    return Permit(call, args, kwargs, said, reserves, left, digest=digest)
+    return Permit(call, args, kwargs, said, reserves, left, digest=digest, requires=requires)
 
 
 def _digest(gated: GatedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
@@ -192,13 +201,23 @@ def is_as_admitted(gated: GatedCall) -> bool:
 # Waits --------------------------------------------------------------------------------------------
 
 
-async def wait_unheld(execution: Execution, step: Step, call: Call) -> None:
-    """Wait until nothing holds a call. Nothing is awaited between the last question and the return.
+async def wait_unheld(execution: Execution, step: Step, call: Call) -> tuple[Requirement, ...]:
+    """Wait until nothing holds a call; return what its intent then requires.
 
-    Raises PolicyFailed.
+    Nothing is awaited between the last question and the return. Raises PolicyFailed.
     """
-    while (hold := _held(execution, step, call)) is not None:
-        await _wait_while(execution, step, call, hold)
+    while (requires := _free(execution, step, call)) is None:
+        hold = _held(execution, step, call)
+        if hold is not None:
+            await _wait_while(execution, step, call, hold)
+    return requires
+
+
+def _free(execution: Execution, step: Step, call: Call) -> tuple[Requirement, ...] | None:
+    """Return what the intent of a call requires, if nothing holds it; else None. Raises PolicyFailed."""
+    # First: another thread may read a halt at any moment. One that `held` did not see must refuse the intent.
+    requires = requirements(execution, step)
+    return requires if _held(execution, step, call) is None else None
 
 
 def _held(execution: Execution, step: Step, call: Call) -> Hold | None:
@@ -228,10 +247,10 @@ def _due_ms(execution: Execution, hold: Hold) -> int:
     return min(now_ms + AGAIN_MS, hold.due_ms or now_ms + AGAIN_MS)
 
 
-async def wait_permitted(gated: GatedCall, permit: Permit) -> None:
+async def wait_permitted(gated: GatedCall, permit: Permit) -> tuple[Requirement, ...]:
     """Wait until nothing holds a call that was admitted a moment ago; as `wait_unheld`."""
     try:
-        await wait_unheld(gated.execution, gated.step, permit.call)
+        return await wait_unheld(gated.execution, gated.step, permit.call)
     except PolicyFailed as error:
         await stop(gated.execution, error)
     except asyncio.CancelledError:
@@ -323,7 +342,7 @@ def _note_withdrawn(gated: GatedCall) -> None:
 
 
 def requirements(execution: Execution, step: Step) -> tuple[Requirement, ...]:
-    """Return what the commit of an intent requires: nothing was halted since `held` was asked."""
+    """Return what the commit of an intent requires. Ask before `held` is asked: nothing was halted since."""
     return execution.governing.requirements(step)
 
 
@@ -417,7 +436,7 @@ async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) 
         if times:  # the refused commit took time, and a halt that came meanwhile is known by now
             found = await _unheld(gated, found)
         body = write_body(gated.fingerprint, value=value, judged=found.judged)
-        extras = Extras(requires=requirements(execution, gated.step), accounts=found.accounts)
+        extras = Extras(requires=found.requires, accounts=found.accounts)
         draft: Draft = (Kind.INTENT, position.id, body, (), Facts(gated.step.kind))
         # CRASH: reserved, and the body has not begun: the next worker presumes it spent, and reserves again.
         written = execution.commit_here([draft], extras)
@@ -440,11 +459,10 @@ async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) 
 async def _unheld(gated: GatedCall, permit: Permit) -> Permit:
     """Return the permit if nothing holds the call; else ask about all of it again."""
     try:
-        if _held(gated.execution, gated.step, permit.call) is None:
-            return permit
+        requires = _free(gated.execution, gated.step, permit.call)
     except PolicyFailed as error:
         await stop(gated.execution, error)
-    return await admit(gated)
+    return replace(permit, requires=requires) if requires is not None else await admit(gated)
 
 
 async def _committed(execution: Execution, written: asyncio.Future[Verdict]) -> tuple[Verdict, bool]:
