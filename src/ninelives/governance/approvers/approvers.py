@@ -2,7 +2,7 @@
 
 The worker asks it when it is about to take an answer. A refused answer is void: the item is asked again, with
 the reason, and the run waits on. What was taken stays taken, also when its key expires or is revoked; but its
-signature is verified again in each life, since a journal can be written by all who can write to the store. If
+signature is verified again in each life, since any program with access to the store can write a journal. If
 we die before an answer is taken, the next worker judges it again, by the file and the clock of then.
 """
 
@@ -171,7 +171,7 @@ def check_roles(wanted: Iterable[str], people: Roster | None) -> None:
                 remedy="Give the role to a person in the file of approvers; see docs/approvals.md",
             )
         if to and not names_role(to) and people is not None and to not in people.by_name:
-            # Nobody would have to sign: a name that is no approver's is only claimed.
+            # No person would have to sign: a name that is no approver's is only claimed.
             is_role = to in people.roles
             raise UsageError(
                 f"a rule asks {to!r}, and no approver has that name",

@@ -4,8 +4,8 @@ It is never less than what is known, and what is not known is presumed to be wha
 price, a body that failed midway, and an answer without usage cost the reservation. What exceeds the
 reservation is spent all the same: the account says the truth, and refuses the next call.
 
-Only a decision's answer is a model's own report. What an action returns may be a page that somebody else has
-written: the usage in it never makes the call cheaper than what it reserved.
+Only a decision's answer is a model's own report. What an action returns may be a page from outside: the usage
+in it never makes the call cheaper than what it reserved.
 """
 
 from __future__ import annotations
