@@ -108,7 +108,7 @@ class Halts:
         """Read the halts again; if they are damaged, everything is held. Raises StoreUnavailable."""
         try:
             known, version = read_list(store)
-            # In this order: a thread that reads the version first, then the halts, never has too new a version.
+            # In this order: a thread that reads the version first never has one that is newer than its halts.
             self.known = known.halts
             self.version = version
         except Corrupt as error:
