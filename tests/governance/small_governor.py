@@ -96,9 +96,9 @@ class SmallGovernor:
             spent = lambda _: {}  # noqa: E731
         return tuple(Settle(one.account, one.amounts, spent(one)) for one in reserved)
 
-    def refuses_answer(self, item: Item, *, to: str, not_by: str) -> str | None:
-        """Refuse the answers of some people."""
-        return self.refuses.get(item.by)
+    def refuses_answer(self, item: Item, *, to: str, not_by: str, is_taken: bool = False) -> str | None:
+        """Refuse the answers of some people, until they are taken."""
+        return None if is_taken else self.refuses.get(item.by)
 
     def outcome(self, step: Step, call: Call, error: BaseException | None) -> None:
         """Note how a call ended."""

@@ -255,6 +255,12 @@ def test_the_table_of_a_policy_names_a_file_or_is_one(
     for people in (office.approvers.people, None):
         with pytest.raises(UsageError, match="role:sales"):
             check_roles(["role:sales"], people)
+        for mistyped in ("Role:ops", " role:ops", "role :ops"):
+            with pytest.raises(UsageError, match="ops"):
+                check_roles([mistyped], people)
+    for nobody, remedy in (("ops", 'to = "role:ops"'), ("adda", "There are: ada")):
+        with pytest.raises(UsageError, match=remedy):
+            check_roles([nobody], office.approvers.people)
     assert configured(None, office.home, office.store.now_ms) is None
     monkeypatch.setenv("NINELIVES_APPROVERS", str(office.file))
     assert configured({}, office.home, office.store.now_ms) is not None

@@ -51,10 +51,21 @@ async def cashier(home: str) -> str:
         return f"denied: {no.what}"
 
 
-async def work(home: Path, store: AnyStore, *, started_by: str = "carol") -> None:
+class TakesAll:
+    """Approvers of a worker that writes into journals what it likes."""
+
+    def refresh(self, store: object) -> None:
+        """Read nothing."""
+
+    def refuses_answer(self, item: Item, **_: object) -> str | None:
+        """Refuse nothing."""
+        return None
+
+
+async def work(home: Path, store: AnyStore, *, started_by: str = "carol", approvers: Any = None) -> None:
     """Be a worker whose policy asks two people of a role, until nothing can be worked on."""
     policy = Watching({"approvers.refund": Ask(to="role:ops", why="It is large.", approvals=2)})
-    approvers = Approvers(check({"file": "approvers.toml"}, home), store.now_ms)
+    approvers = approvers or Approvers(check({"file": "approvers.toml"}, home), store.now_ms)
     async with governed(store, policy, approvers) as rt:
         await rt.start(cashier, str(home), id=RUN, labels={"started_by": started_by})
         await rt.work(until_idle=True)
@@ -81,7 +92,7 @@ class Office:
             )
         )
 
-    def work(self, **how: str) -> None:
+    def work(self, **how: Any) -> None:
         """Let a worker work in this process."""
         run_async(lambda: work(self.home, self.store, **how))
 
@@ -169,6 +180,21 @@ def test_what_does_not_count_is_refused_and_then_two_people_approve(office: Offi
     assert office.taken == ["ada", "bob"]
     assert office.ended() == "refunded 25000"
     assert (office.home / "ledger").read_text() == "25000\n"
+
+
+def test_an_approval_that_was_written_into_the_journal_does_not_count(office: Office) -> None:
+    forged = office.item
+    plain = write_answer(Answer(Says.APPROVED))
+    office.store.answer_item(forged.id, digest=forged.digest, body=plain, by="ada")
+    office.work(approvers=TakesAll())
+    assert office.taken == ["ada"]
+    bobs = office.signed(office.bob, "bob")
+    office.give(bobs, "bob")
+    assert office.state is State.CHECKPOINTED
+    assert "ada did not sign it" in dict(facts(entry(office.item)))["asked again"]
+    assert not (office.home / "ledger").exists()
+    office.give(office.signed(office.ada, "ada"), "ada")
+    assert office.ended() == "refunded 25000"
 
 
 def test_the_audit_log_says_once_who_may_approve(office: Office) -> None:

@@ -241,6 +241,63 @@ def test_a_person_lets_one_call_pass_or_not(home: Path, answer: str) -> None:
     assert scene.spent() == (1200 if answer == "approve" else 600)
 
 
+def test_an_approved_call_is_charged_what_it_has_really_spent(home: Path) -> None:
+    @nl.agent(name="budgets.exceeds")
+    async def exceeds() -> int:
+        return await spend(2000, charged=50_000)
+
+    scene = Scene(home, RUN + 'on="escalate"\nto="ada"')
+    scene.perform(exceeds)
+
+    async def answered(rt: nl.Runtime) -> None:
+        (item,) = await rt.inbox("run")
+        await item.approve(by="ada")
+
+    assert scene.result(act=answered) == 2000
+    assert scene.spent() == 50_000
+
+
+def test_a_body_in_which_a_call_is_denied_has_spent_what_it_reserved(home: Path) -> None:
+    @nl.action(name="budgets.inner")
+    async def inner() -> None: ...
+
+    @nl.action(name="budgets.outer", cost=nl.Cost(tokens=400))
+    async def outer() -> None:
+        CALLED.append("outer")
+        await inner()
+
+    @nl.agent(name="budgets.insists")
+    async def insists() -> None:
+        for _ in range(5):
+            with pytest.raises(nl.Denied):
+                await outer()
+
+    scene = Scene(home, RUN)
+    rule = '[[rule]]\nid="no"\nactions=["budgets.inner"]\ndo="deny"\n'
+    scene.policy.write_text(scene.policy.read_text() + rule, encoding="utf-8")
+    scene.perform(insists)
+    assert CALLED == ["outer", "outer"]
+    assert scene.spent() == 800
+
+
+def test_what_an_action_returns_cannot_say_that_it_was_cheaper(home: Path) -> None:
+    """A page that somebody else has written may look like a model's answer."""
+
+    @nl.action(name="budgets.fetches", cost=nl.Cost(tokens=400, usd=1))
+    async def fetches(tokens: int) -> dict[str, Any]:
+        return {"page": {"model": "gpt-4o", "usage": {"input_tokens": 0, "output_tokens": tokens}}}
+
+    @nl.agent(name="budgets.reads")
+    async def reads() -> None:
+        await fetches(1)
+        await fetches(500)
+
+    scene = Scene(home, RUN, 'name="usd"\nscope="run"\nusd=10\nonly=["budgets.fetches"]\n')
+    scene.perform(reads)
+    assert scene.spent() == 900
+    assert scene.spent("usd") == 2_000_000
+
+
 def test_a_tree_shares_a_budget_however_deep(home: Path) -> None:
     scene = Scene(
         home, 'name="t"\nscope="tree"\ntokens=1000\n', 'name="l"\nscope="label:tenant"\ntokens=5000\n'

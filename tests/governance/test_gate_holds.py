@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
-from ninelives.core.governance.verdicts import Ask, Call, Deny, Rewrite
+from ninelives.core.governance.verdicts import Allow, Ask, Call, Deny, Rewrite
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Kind, State
@@ -338,6 +338,23 @@ def test_a_call_that_writes_no_record_is_refused_unless_it_is_allowed(
     store, governor = QuickStore(), SmallGovernor({OUTER[kind][1]: verdict})
     assert said in str(perform(store, governor, nests, kind))
     assert DID == []
+    assert ((OUTER[kind][1], "Denied") in governor.ends) is isinstance(verdict, Deny), "trips count it"
+
+
+def test_an_undecorated_call_is_judged_with_its_key() -> None:
+    @nl.action(name="h_paid", key="pay:{cents}", resumable=False)
+    async def paid(cents: int) -> None:
+        DID.append(cents)
+
+    @nl.agent(name="gate.pays_raw")
+    async def pays_raw() -> None:
+        await paid.raw(4)
+        with pytest.raises(nl.Denied):
+            await paid.raw(5)
+
+    governor = SmallGovernor({"h_paid": lambda call: Deny("no") if call.key == "pay:int=5" else Allow()})
+    perform(QuickStore(), governor, pays_raw)
+    assert DID == [4]
 
 
 @pytest.mark.parametrize("kind", OUTER)

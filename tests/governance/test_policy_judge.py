@@ -351,6 +351,8 @@ FILES = [
     (policy('actions = ["refnd"]\ndo = "deny"'), "Did you mean 'refund'?"),
     (policy('actions = ["pay_*"]\ndo = "deny"'), "no action is named 'pay_*'"),
     (policy('actions = ["refund"]\nkinds = ["actions"]\ndo = "deny"'), "Did you mean 'action'?"),
+    (policy('actions = ["refund"]\nkinds = []\ndo = "allow"'), "names no kinds"),
+    (policy('actions = ["refund"]\nkinds = ["read"]\ndo = "deny"'), "no call of 'refund' is read"),
     (policy('actions = ["refund"]\ndo = "deny"\nwhen = ""'), "when is no text"),
     (policy('actions = ["refund"]\ndo = "deny"\nwhen = true'), "when is no text"),
     (policy('actions = ["refund"]\ndo = "ask"\napprovals = 0'), "approvals = 0"),

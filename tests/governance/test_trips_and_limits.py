@@ -238,6 +238,10 @@ def test_a_run_starts_no_more_children_than_it_may_and_a_deep_one_none() -> None
 
 def test_children_are_counted_by_run_and_a_deep_run_has_none(store: AnyStore) -> None:
     behind = Background()
+
+    @nl.agent(name="shop")
+    async def shop() -> None: ...
+
     rules = limits.check([{"id": "fan", "max_children": 2, "max_depth": 3, "agents": ["sh*"]}])
     limited = CallLimits(store, rules, behind)
     spawn = call(kind="spawn", action="child")
@@ -269,6 +273,7 @@ def test_children_are_counted_by_run_and_a_deep_run_has_none(store: AnyStore) ->
         {"actions": ["refund"], "per_minute": -1},
         {"actions": ["refund"], "per_minute": "3"},
         {"max_chidlren": 3},
+        {"max_depth": 1, "agents": ["serchr"]},
         {"id": "a/b", "max_depth": 1},
         {},
     ],

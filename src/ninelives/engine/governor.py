@@ -43,7 +43,9 @@ class Permit(Struct, frozen=True):
 
     `args` and `kwargs` are those that the body gets: the policy may have rewritten them. `judged` is None
     when no policy judged it. `left` settles what a dead worker's start of this call had reserved. `exceeds`
-    are amounts over a limit that a person approved: they count as spent when the call begins.
+    are amounts over a limit that a person approved: they count as spent when the call begins. `digest` is
+    that of the arguments that were judged, if the run's code could change them before the body gets them.
+    `requires` is what the intent requires: what was known *before* it was asked whether the call is held.
     """
 
     call: Call
@@ -53,6 +55,8 @@ class Permit(Struct, frozen=True):
     reserves: tuple[Reserve, ...] = ()
     left: tuple[Settle, ...] = ()
     exceeds: tuple[Settle, ...] = ()
+    digest: bytes | None = None
+    requires: tuple[Requirement, ...] = ()
 
     @property
     def accounts(self) -> tuple[AccountOp, ...]:
@@ -108,8 +112,11 @@ class Governor(Protocol):
         body itself charged, by meter; of a worker that died that is unknown, and empty.
         """
 
-    def refuses_answer(self, item: Item, *, to: str, not_by: str) -> str | None:
-        """Return why an answer does not count (no such approver, a wrong signature); None if it counts."""
+    def refuses_answer(self, item: Item, *, to: str, not_by: str, is_taken: bool = False) -> str | None:
+        """Return why an answer does not count (no such approver, a wrong signature); None if it counts.
+
+        With `is_taken` it counted once, says the journal: what has expired or was revoked since still counts.
+        """
 
     def outcome(self, step: Step, call: Call, error: BaseException | None) -> None:
         """Note how an attempt of a body, or a call that was denied, ended: breakers and trips count it."""

@@ -19,6 +19,7 @@ from ninelives.core.model.inbox import Item
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
+from ninelives.governance.names import names_role
 from ninelives.governance.parts import (
     BreaksCircuits,
     ChecksAnswers,
@@ -151,11 +152,11 @@ class StoreGovernor:
             found += part.settles(step, call, reserved, outcome, charged)
         return found
 
-    def refuses_answer(self, item: Item, *, to: str, not_by: str) -> str | None:
+    def refuses_answer(self, item: Item, *, to: str, not_by: str, is_taken: bool = False) -> str | None:
         """Return why an answer does not count. Without approvers any answer to a person's name counts."""
         if self.approvers is not None:
-            return self.approvers.refuses_answer(item, to=to, not_by=not_by)
-        if to.startswith("role:"):
+            return self.approvers.refuses_answer(item, to=to, not_by=not_by, is_taken=is_taken)
+        if names_role(to):
             return f"only {to!r} may answer, and no approvers are known here (give a file of approvers)"
         return None
 

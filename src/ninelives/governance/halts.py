@@ -107,11 +107,13 @@ class Halts:
     def refresh(self, store: documents.ReadsDocuments) -> None:
         """Read the halts again; if they are damaged, everything is held. Raises StoreUnavailable."""
         try:
-            known, self.version = read_list(store)
+            known, version = read_list(store)
+            # In this order: a thread that reads the version first never has one that is newer than its halts.
             self.known = known.halts
+            self.version = version
         except Corrupt as error:
             LOGGER.error("%s", error)  # noqa: TRY400 (which document, and what to do: no traceback is needed)
-            self.known, self.version = (), UNREADABLE
+            self.version, self.known = UNREADABLE, ()
 
 
 def held_words(halt: Halt) -> str:

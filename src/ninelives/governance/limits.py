@@ -22,7 +22,7 @@ from ninelives.core.model.run import RunRow
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
-from ninelives.governance.names import check_names, fits_one
+from ninelives.governance.names import check_agents, check_names, fits_one
 from ninelives.governance.parts import GovernedStore
 from ninelives.views.documents import listing
 
@@ -86,6 +86,7 @@ def _check(rule: LimitRule) -> None:
     if (rule.per_minute is not None) != bool(rule.actions):
         raise UsageError(f"{where}: per_minute needs actions, and actions need per_minute")
     check_names(where, rule.actions)
+    check_agents(where, rule.agents)
 
 
 class CallLimits:

@@ -99,5 +99,5 @@ class LimitsCalls(KeepsAccounts, Protocol):
 class ChecksAnswers(Refreshes, Protocol):
     """Approvers."""
 
-    def refuses_answer(self, item: Item, *, to: str, not_by: str) -> str | None:
+    def refuses_answer(self, item: Item, *, to: str, not_by: str, is_taken: bool = False) -> str | None:
         """Return why an answer does not count; None if it counts."""

@@ -139,6 +139,9 @@ async def spawn(
         name = _id(step.position, declared.name, id)
         gated = _gated(execution, step, declared, fingerprint, args, named)
         gated = await _opened(gated, _ID.encode(name))
+        if not gate.is_as_admitted(gated):
+            changed = NotDone("the run's code changed an argument while the spawn waited to begin")
+            await step.raises(changed, _settled(gated, changed))
         body, made = agent_arguments.encode(declared, gated.args, gated.kwargs)
         # It waits until the intent is durable: no child exists that its parent's journal does not know.
         await _may_begin(execution)
@@ -191,7 +194,8 @@ async def _opened(gated: GatedCall, child: bytes) -> GatedCall:
     """
     execution, step = gated.execution, gated.position.id
     begun, said = execution.replay.intents.get(step), None
-    if begun is not None:
+    # Not if a retry has dropped it: that starts another child, which is judged as any.
+    if begun is not None and execution.replay.counts(begun):
         said = read_body(begun).j
         changes = judging.decode(gated.step, said.args) if said is not None else {}
         return _changed(gated, *judging.with_changes(gated.step, gated.args, gated.kwargs, changes))
@@ -200,7 +204,7 @@ async def _opened(gated: GatedCall, child: bytes) -> GatedCall:
         permit = await gate.admit(gated)
         if permit.accounts:
             permit = await gate.reserve(gated, permit, child)
-            return _changed(gated, permit.args, permit.kwargs)
+            return replace(_changed(gated, permit.args, permit.kwargs), admitted=permit.digest)
         gated, said = _changed(gated, permit.args, permit.kwargs), permit.judged
     # CRASH: the child may exist from here on. Changed code finds it by this intent.
     intent = write_body(gated.fingerprint, value=child, judged=said)

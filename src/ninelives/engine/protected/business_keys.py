@@ -162,12 +162,13 @@ async def may_begin(action: ProtectedCall) -> tuple[KeyOp, ...]:
     """
     execution = action.execution
     if execution.governing.governor is None:
+        action.requires = gate.requirements(execution, action.step)
         return await reserves(action)
     if action.permit is None:  # a further start, or its key was waited for
         await _permitted(action, await gate.admit(action.gated()))
     keys = await reserves(action)
     if action.permit is not None:
-        await gate.wait_permitted(action.gated(), action.permit)
+        action.requires = await gate.wait_permitted(action.gated(), action.permit)
     return keys
 
 
@@ -356,7 +357,7 @@ async def _attempt(action: ProtectedCall) -> Ended | None:
     asks = Extras(
         keys=keys,
         is_effect=True,
-        requires=gate.requirements(execution, action.step),
+        requires=action.requires,
         accounts=action.permit.accounts if action.permit is not None else (),
     )
     intent = action.draft(Kind.INTENT, w=execution.run.session or "", j=action.judged())
@@ -388,7 +389,9 @@ async def _ended(action: ProtectedCall, frame: Frame) -> Ended:
     output = action.execution.output
     try:
         data = action.step.codec.round(
-            await resumable.attempt(action.execution, action.step, frame, action.body, permit=action.begun)
+            await resumable.attempt(
+                action.execution, action.step, frame, action.attempted, permit=action.begun
+            )
         )[0]
         ended = Ended(data, keys=action.settles(data))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 (a failure is an outcome)

@@ -178,7 +178,12 @@ async def _under_old_key(action: ProtectedCall, start: Start, key: str | None) -
             permit = await gate.reserve(action.gated(), permit)
             action.permitted(permit)
         return await resumable.execute(
-            action.execution, action.step, action.fingerprint, action.position, action.body, permit=permit
+            action.execution,
+            action.step,
+            action.fingerprint,
+            action.position,
+            action.attempted,
+            permit=permit,
         )
     action.load_standing()
     ended = await business_keys.settle_start(action)
@@ -226,7 +231,7 @@ async def _start(action: ProtectedCall) -> Ended | None:
     verdict = await action.record(
         Kind.INTENT,
         keys,
-        requires=gate.requirements(action.execution, action.step),
+        requires=action.requires,
         accounts=action.permit.accounts if action.permit is not None else (),
         j=action.judged(),
         n=number,

@@ -31,11 +31,12 @@ from ninelives.core.values import blobs
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.engine.commit.sealing import cipher_of, inline_bytes
 from ninelives.engine.commit.ticket import Draft, Extras
-from ninelives.engine.context import BRANCH, StepPosition, WatchedFrame
+from ninelives.engine.context import BRANCH, FRAME, StepPosition, WatchedFrame
 from ninelives.engine.governor import Permit
 from ninelives.engine.run.branch_task import current_branch, enter_body, leave_body
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import Phase
+from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import gate, judging, reservations
@@ -104,6 +105,7 @@ class ProtectedCall:
         self.frame: WatchedFrame | None = None
         self.is_cancelled = self.is_starting = self.is_waiting = False
         self.permit: Permit | None = None
+        self.requires: tuple[Requirement, ...] = ()
         self.begun: Permit | None = None
         self._rewriting: Judged | None = None
         self._admitted: bytes | None = None
@@ -113,6 +115,12 @@ class ProtectedCall:
     def body(self) -> Awaitable[Any]:
         """Call the body with the arguments that it is to get."""
         return self._function(*self.args, **self.kwargs)
+
+    def attempted(self) -> Awaitable[Any]:
+        """Call the body of a resumable action for one attempt. Raises NotDone, UsageError."""
+        frame = FRAME.get()
+        self.require_unchanged(is_first=frame is None or frame.attempt == 1)
+        return self.body()
 
     @property
     def is_under_way(self) -> bool:
@@ -295,21 +303,20 @@ class ProtectedCall:
         if permit is not None and said is not None and said.args and self._rewriting is None:
             self._rewrite(said, permit.args, permit.kwargs)
         if permit is not None:
-            self.admitted()
+            self._admitted = permit.digest
 
     def admitted(self) -> None:
-        """Note the arguments with which the call may begin. Call it when that has just been decided."""
+        """Note the arguments that a person has approved. Call it when that has just been decided."""
         self._admitted = None
         if self.key_fingerprint.plain is None:  # else there is nothing in them that could be changed
             self._admitted = self.step.fingerprint(self.args, self.kwargs).digest
 
-    def require_unchanged(self) -> None:
-        """Refuse to begin with other arguments than were judged. Raises NotDone."""
-        if (
-            self._admitted is not None
-            and self.step.fingerprint(self.args, self.kwargs).digest != self._admitted
-        ):
-            raise NotDone("the run's code changed an argument while the call waited to begin")
+    def require_unchanged(self, *, is_first: bool = True) -> None:
+        """Refuse to begin with other arguments than were judged. Raises NotDone; see `require_same`."""
+        if self._admitted is not None:
+            argument_changes.require_same(
+                self.step, self.args, self.kwargs, self._admitted, is_first=is_first
+            )
 
     def resume(self, start: StepBody) -> None:
         """Take the arguments with which an earlier execution started the call, if a policy rewrote them."""
@@ -345,7 +352,9 @@ class ProtectedCall:
         if begun is not None:
             error = outcome if isinstance(outcome, BaseException) else None
             reservations.ended(self.execution, self.step, begun.call, error)
-            return reservations.settles(self.execution, self.step, begun.call, reserves, outcome, self.frame)
+            return reservations.settles(
+                self.execution, self.step, begun.call, reserves, outcome, self.frame, begun.exceeds
+            )
         if not reserves:
             return ()
         return reservations.settles(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
-from ninelives.core.errors import NotSerializable
+from ninelives.core.errors import NotDone, NotSerializable, UsageError
 from ninelives.core.values.fingerprint import Fingerprint, Taker
 
 LOGGER = logging.getLogger("ninelives.run")
@@ -35,6 +35,23 @@ class _Step(Protocol):
     def checks(self) -> ChecksLeft: ...
     @property
     def fingerprint(self) -> Taker: ...
+
+
+def require_same(
+    step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], admitted: bytes, *, is_first: bool
+) -> None:
+    """Refuse a body other arguments than were judged or approved. Raises NotDone before the first attempt.
+
+    Else raises UsageError: earlier attempts may have done something.
+    """
+    if step.fingerprint(args, kwargs).digest == admitted:
+        return
+    if is_first:
+        raise NotDone("the run's code changed an argument while the call waited to begin")
+    raise UsageError(
+        f"an argument of {step.name} was changed between two attempts of its body",
+        remedy="What was judged or approved is the call as it was: pass a copy, and do not change arguments",
+    )
 
 
 def check(step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], before: Fingerprint, run: str) -> bool:

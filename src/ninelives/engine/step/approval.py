@@ -148,7 +148,7 @@ async def seek(
         # An earlier execution took the approval of exactly this. It was checked then, and stands: a signature
         # that has expired since, or a key that was revoked, does not undo what is on record.
         is_same = item.digest == wanted.digest and not _repeats(item, policy)
-        if is_same and taken.get(item.id) is Says.APPROVED:
+        if is_same and taken.get(item.id) is Says.APPROVED and _stands(execution, item, approval):
             return item.by, False
     builtin = Builtin(execution, step.name, position)
     while True:
@@ -187,11 +187,22 @@ def _refused(execution: Execution, item: Item, to: str, policy: ByPolicy | None)
     """Return why a person's approval does not count; None if it counts."""
     if _repeats(item, policy):
         return f"{item.by} has approved it already, and another person must"
-    governor = execution.governor
+    return _fault(execution, item, to)
+
+
+def _stands(execution: Execution, item: Item, approval: Approval) -> bool:
+    """Return whether an approval on record is one: a journal can be forged, a signature cannot."""
+    if item.state is not ItemState.ANSWERED:
+        return approval.default  # its deadline passed
+    return _fault(execution, item, approval.to, is_taken=True) is None
+
+
+def _fault(execution: Execution, item: Item, to: str, *, is_taken: bool = False) -> str | None:
+    governor, starter = execution.governor, execution.run.labels.get(STARTED_BY, "")
     if governor is None:
         return None
     try:
-        return governor.refuses_answer(item, to=to, not_by=execution.run.labels.get(STARTED_BY, ""))
+        return governor.refuses_answer(item, to=to, not_by=starter, is_taken=is_taken)
     except Exception as error:  # noqa: BLE001 (what cannot be checked does not count)
         return f"it cannot be checked whether {item.by} may approve it: {error}"[:500]
 

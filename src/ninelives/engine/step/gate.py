@@ -57,6 +57,7 @@ class GatedCall(Struct, frozen=True, kw_only=True):
 
     `keeps` is how the call was judged before, if its arguments must stay as they were rewritten then: its key
     is in use. `args` and `kwargs` are then those. `is_settled`: earlier starts of it have been settled.
+    `admitted` is the digest of the arguments that were judged, where they could have been changed since.
     """
 
     execution: Execution
@@ -69,6 +70,7 @@ class GatedCall(Struct, frozen=True, kw_only=True):
     kind: str = ""
     keeps: Judged | None = None
     is_settled: bool = False
+    admitted: bytes | None = None
 
 
 async def open_gate(
@@ -120,14 +122,19 @@ async def admit(gated: GatedCall) -> Permit:
 async def _judged(gated: GatedCall) -> tuple[Permit, bool]:
     """Ask about a call once; return what it may do, and whether a person had to be waited for."""
     call = call_of(gated)
-    if _held(gated.execution, gated.step, call) is not None:
-        await wait_unheld(gated.execution, gated.step, call)
+    requires = _free(gated.execution, gated.step, call)
+    if requires is None:
+        requires = await wait_unheld(gated.execution, gated.step, call)
     governor, has_waited = gated.execution.governor, False
     if governor is None or not governor.has_policy:
-        permit = Permit(call, gated.args, gated.kwargs, judged=gated.keeps, left=_left(gated, call))
+        digest = _digest(gated, gated.args, gated.kwargs) if gated.step.approval is not None else None
+        left = _left(gated, call)
+        permit = Permit(
+            call, gated.args, gated.kwargs, gated.keeps, left=left, digest=digest, requires=requires
+        )
         return permit, await approval.declared(_request(gated, permit))
     judgement = judging.judge(governor, gated.step, call)
-    verdict, permit = judgement.verdict, _permit(gated, call, judgement, governor)
+    verdict, permit = judgement.verdict, _permit(gated, call, judgement, governor, requires)
     if isinstance(verdict, Deny):
         await _deny(gated, permit, f"the policy denies it: {verdict.why}")
     if isinstance(verdict, Ask):
@@ -145,11 +152,22 @@ def call_of(gated: GatedCall) -> Call:
     )
 
 
-def _permit(gated: GatedCall, call: Call, judgement: Judgement, governor: Governor) -> Permit:
+def _permit(
+    gated: GatedCall,
+    call: Call,
+    judgement: Judgement,
+    governor: Governor,
+    requires: tuple[Requirement, ...],
+) -> Permit:
     step, verdict = gated.step, judgement.verdict
     args, kwargs = gated.args, gated.kwargs
     encoded = {name: bytes(data) for name, data in gated.keeps.args.items()} if gated.keeps else {}
-    if isinstance(verdict, Rewrite) and gated.keeps is None:
+    if isinstance(verdict, Rewrite) and gated.keeps is not None:
+        kept = {name: call.args.get(name) for name in verdict.args}
+        if judging.encode(step, call, verdict.args) != judging.encode(step, call, kept):
+            # Its key is in use: it can begin with other arguments no more, nor with these.
+            raise judging.failed(call, "it has begun before, and would be rewritten to other arguments now")
+    elif isinstance(verdict, Rewrite):
         encoded = judging.encode(step, call, verdict.args)
         args, kwargs = judging.with_changes(step, args, kwargs, judging.decode(step, encoded))
         key = judging.key_of(step, args, kwargs) or call.key
@@ -158,7 +176,13 @@ def _permit(gated: GatedCall, call: Call, judgement: Judgement, governor: Govern
     if not isinstance(verdict, Deny):
         reserves = judging.ask("reserves", call, lambda: governor.reserves(step, call))
     said = judged(judgement, args=encoded, reserves=reserves)
-    return Permit(call, args, kwargs, said, reserves, _left(gated, call))
+    left, digest = _left(gated, call), _digest(gated, args, kwargs)
+    return Permit(call, args, kwargs, said, reserves, left, digest=digest, requires=requires)
+
+
+def _digest(gated: GatedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+    """Return the digest of arguments as they are judged; None if there is nothing in them to change."""
+    return None if gated.fingerprint.plain is not None else gated.step.fingerprint(args, kwargs).digest
 
 
 def _left(gated: GatedCall, call: Call) -> tuple[Settle, ...]:
@@ -169,16 +193,31 @@ def _left(gated: GatedCall, call: Call) -> tuple[Settle, ...]:
     return settles(gated.execution, gated.step, call, reserves, None, None)
 
 
+def is_as_admitted(gated: GatedCall) -> bool:
+    """Return whether the arguments of a call that has been admitted are still those that were judged."""
+    return gated.admitted is None or gated.admitted == _digest(gated, gated.args, gated.kwargs)
+
+
 # Waits --------------------------------------------------------------------------------------------
 
 
-async def wait_unheld(execution: Execution, step: Step, call: Call) -> None:
-    """Wait until nothing holds a call. Nothing is awaited between the last question and the return.
+async def wait_unheld(execution: Execution, step: Step, call: Call) -> tuple[Requirement, ...]:
+    """Wait until nothing holds a call; return what its intent then requires.
 
-    Raises PolicyFailed.
+    Nothing is awaited between the last question and the return. Raises PolicyFailed.
     """
-    while (hold := _held(execution, step, call)) is not None:
-        await _wait_while(execution, step, call, hold)
+    while (requires := _free(execution, step, call)) is None:
+        hold = _held(execution, step, call)
+        if hold is not None:
+            await _wait_while(execution, step, call, hold)
+    return requires
+
+
+def _free(execution: Execution, step: Step, call: Call) -> tuple[Requirement, ...] | None:
+    """Return what the intent of a call requires, if nothing holds it; else None. Raises PolicyFailed."""
+    # First: another thread may read a halt at any moment. One that `held` did not see must refuse the intent.
+    requires = requirements(execution, step)
+    return requires if _held(execution, step, call) is None else None
 
 
 def _held(execution: Execution, step: Step, call: Call) -> Hold | None:
@@ -208,10 +247,10 @@ def _due_ms(execution: Execution, hold: Hold) -> int:
     return min(now_ms + AGAIN_MS, hold.due_ms or now_ms + AGAIN_MS)
 
 
-async def wait_permitted(gated: GatedCall, permit: Permit) -> None:
+async def wait_permitted(gated: GatedCall, permit: Permit) -> tuple[Requirement, ...]:
     """Wait until nothing holds a call that was admitted a moment ago; as `wait_unheld`."""
     try:
-        await wait_unheld(gated.execution, gated.step, permit.call)
+        return await wait_unheld(gated.execution, gated.step, permit.call)
     except PolicyFailed as error:
         await stop(gated.execution, error)
     except asyncio.CancelledError:
@@ -303,7 +342,7 @@ def _note_withdrawn(gated: GatedCall) -> None:
 
 
 def requirements(execution: Execution, step: Step) -> tuple[Requirement, ...]:
-    """Return what the commit of an intent requires: nothing was halted since `held` was asked."""
+    """Return what the commit of an intent requires. Ask before `held` is asked: nothing was halted since."""
     return execution.governing.requirements(step)
 
 
@@ -355,7 +394,8 @@ async def _over(gated: GatedCall, permit: Permit, over: Over) -> Permit | None:
     if isinstance(said, Deny):
         await _deny(gated, permit, said.why)
     if isinstance(said, Ask):
-        await _approved(gated, permit, said, f"over {over.account} {over.meter}")
+        if await _approved(gated, permit, said, f"over {over.account} {over.meter}"):
+            return None  # it took time: all is asked again, and this approval counts then
         # Approved: it counts as spent in full, since no reservation of it can pass.
         exceeds = tuple(Settle(one.account, {}, one.amounts) for one in permit.reserves if _is(one, over))
         within = tuple(one for one in permit.reserves if not _is(one, over))
@@ -393,8 +433,10 @@ async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) 
     execution, position, times = gated.execution, gated.position, 0
     found: Permit | None = permit
     while found is not None and found.accounts:
+        if times:  # the refused commit took time, and a halt that came meanwhile is known by now
+            found = await _unheld(gated, found)
         body = write_body(gated.fingerprint, value=value, judged=found.judged)
-        extras = Extras(requires=requirements(execution, gated.step), accounts=found.accounts)
+        extras = Extras(requires=found.requires, accounts=found.accounts)
         draft: Draft = (Kind.INTENT, position.id, body, (), Facts(gated.step.kind))
         # CRASH: reserved, and the body has not begun: the next worker presumes it spent, and reserves again.
         written = execution.commit_here([draft], extras)
@@ -412,6 +454,15 @@ async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) 
             return found
         found, times = await refused(gated, found, verdict, times), times + 1
     return found or replace(permit, judged=None, reserves=(), left=(), exceeds=())
+
+
+async def _unheld(gated: GatedCall, permit: Permit) -> Permit:
+    """Return the permit if nothing holds the call; else ask about all of it again."""
+    try:
+        requires = _free(gated.execution, gated.step, permit.call)
+    except PolicyFailed as error:
+        await stop(gated.execution, error)
+    return replace(permit, requires=requires) if requires is not None else await admit(gated)
 
 
 async def _committed(execution: Execution, written: asyncio.Future[Verdict]) -> tuple[Verdict, bool]:

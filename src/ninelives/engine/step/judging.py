@@ -23,6 +23,7 @@ from ninelives.engine.context import FRAME
 from ninelives.engine.governor import Governor, Hold
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.registry import Step, annotated
+from ninelives.engine.step.reservations import ended
 from ninelives.store import Store
 
 T = TypeVar("T")
@@ -231,6 +232,8 @@ def require_allowed(
         return
     at = frame.position.id if frame is not None else ""
     call = call_of(execution, step, at, args, kwargs, key="")
+    if step.effect is not None and step.effect.key is not None:
+        call = replace(call, key=ask("key=", call, lambda: key_of(step, args, kwargs)) or "")
     if frame is not None and frame.taint is not None:  # what this body has read is on no record yet
         call = replace(call, taint=call.taint.union(frame.taint.adds))
     hold = held(governor, step, call)
@@ -240,11 +243,13 @@ def require_allowed(
         if isinstance(verdict, Allow):
             return
         if isinstance(verdict, Deny):
-            raise Denied(
+            denied = Denied(
                 f"the policy denies {step.name}: {masked_text(verdict.why)}",
                 run=execution.run.id,
                 step=at or None,
             )
+            ended(execution, step, call, denied)  # on no record, and counted by trips all the same
+            raise denied
         why = "a person must approve it" if isinstance(verdict, Ask) else "its arguments must be rewritten"
     if why:
         raise UsageError(

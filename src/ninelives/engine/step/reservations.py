@@ -67,15 +67,31 @@ def settles(
     reserves: tuple[Reserve, ...],
     outcome: bytes | BaseException | None,
     frame: Frame | None,
+    exceeds: tuple[Settle, ...] = (),
 ) -> tuple[Settle, ...]:
-    """Return how the commit of a call's outcome settles what it reserved; see `Governor.settles`."""
+    """Return how the commit of a call's outcome settles what it reserved; see `Governor.settles`.
+
+    `exceeds` was charged when it began, with a person's approval: what it has spent beyond that is added.
+    """
     governor, charged = execution.governor, dict((frame.charged if frame is not None else None) or {})
     if governor is not None and governor.has_policy:
+        approved = tuple(Reserve(one.account, one.spent) for one in exceeds)
         try:
-            return governor.settles(step, call, reserves, outcome, charged)
+            found = governor.settles(step, call, (*reserves, *approved), outcome, charged)
+            return tuple(one for one in (_beyond(each, exceeds) for each in found) if one is not None)
         except Exception:  # (it is settled all the same, at most too high)
             LOGGER.exception("run %r: %s: what it has spent is unknown", call.run, call.step)
     return released(reserves) if isinstance(outcome, NotDone) else presumed(reserves)
+
+
+def _beyond(one: Settle, exceeds: tuple[Settle, ...]) -> Settle | None:
+    """Return how an account is settled, without what it was charged before; None if nothing is left."""
+    before = next((each.spent for each in exceeds if each.account == one.account), None)
+    if before is None:
+        return one
+    spent = {meter: amount - before.get(meter, 0) for meter, amount in one.spent.items()}
+    left = {meter: amount for meter, amount in spent.items() if amount > 0}
+    return Settle(one.account, {}, left) if left else None
 
 
 def outcome(
@@ -90,7 +106,7 @@ def outcome(
     ended(execution, step, permit.call, error)
     if permit.reserves:
         execution.component(OpenReservations).set(frame.position.id, ())
-    return settles(execution, step, permit.call, permit.reserves, found, frame)
+    return settles(execution, step, permit.call, permit.reserves, found, frame, permit.exceeds)
 
 
 def ended(execution: Execution, step: Step, call: Call, error: BaseException | None) -> None:

@@ -152,12 +152,17 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         # long, and the run may be paused or cancelled by now.
         if execution.phase is not OPEN:
             await turn_away(execution)
-        body, permit = partial(function, *args, **kwargs), None
+        body: Body = partial(function, *args, **kwargs)
+        permit: Permit | None = None
         if execution.governing.governor is not None:
             permit = await gate.open_gate(execution, step, fingerprint, position, args, kwargs)
             body = partial(function, *permit.args, **permit.kwargs)
+            if permit.digest is not None:
+                body = _as_admitted(step, permit.args, permit.kwargs, permit.digest, body)
         elif step.approval is not None:
             await approval.obtain(approval.request(execution, step, fingerprint, position, args, kwargs))
+            if fingerprint.plain is None:
+                body = _as_admitted(step, args, kwargs, step.fingerprint(args, kwargs).digest, body)
         if not step.reads_only:
             # After the barrier: the body depends on all records
             # that are durable now, and salvage keeps those.
@@ -178,6 +183,20 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     ):
         execution.hooks.arguments_changed(execution, step)
     return value
+
+
+def _as_admitted(
+    step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], digest: bytes, body: Body
+) -> Body:
+    """Return a body that begins no attempt with other arguments than were admitted."""
+
+    def checked() -> Awaitable[Any]:
+        frame = FRAME.get()
+        is_first = frame is None or frame.attempt == 1
+        argument_changes.require_same(step, args, kwargs, digest, is_first=is_first)
+        return body()
+
+    return checked
 
 
 def withdrawn(position: StepPosition, fingerprint: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:

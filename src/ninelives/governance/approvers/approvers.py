@@ -1,9 +1,9 @@
 """The part of the governor that refuses answers: a wrong person, a wrong signature, a signature too old.
 
 The worker asks it when it is about to take an answer. A refused answer is void: the item is asked again, with
-the reason, and the run waits on. What was taken stays taken (the ANSWER record holds the signature), so a
-later change of the file does not change a run's past. If we die before an answer is taken, the next worker
-judges it again, by the file and the clock of then.
+the reason, and the run waits on. What was taken stays taken, also when its key expires or is revoked; but its
+signature is verified again in each life, since any program with access to the store can write a journal. If
+we die before an answer is taken, the next worker judges it again, by the file and the clock of then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ninelives.governance.approvers.people import ROLE, Person, Roster, people_o
 from ninelives.governance.approvers.ssh_signature import BadSignature, read_signature, require_library, verify
 from ninelives.governance.approvers.statement import statement
 from ninelives.governance.audit_log.entries import append
+from ninelives.governance.names import names_role
 from ninelives.store import DocumentStore
 from ninelives.stores.store_id import store_id
 
@@ -59,40 +60,45 @@ class Approvers:
             append(store, "approvers", id=f"approvers/{people.digest}", digest=people.digest, people=listed)
             self._logged = people.digest
 
-    def refuses_answer(self, item: Item, *, to: str, not_by: str | Iterable[str] = ()) -> str | None:
+    def refuses_answer(
+        self, item: Item, *, to: str, not_by: str | Iterable[str] = (), is_taken: bool = False
+    ) -> str | None:
         """Return why an answer does not count; None if it counts.
 
         `to` is a person, a role, or empty; `not_by` names people whose answer does not count here.
         """
+        refused = {not_by} - {""} if isinstance(not_by, str) else set(not_by)
         try:
-            return self._fault(item, to, {not_by} - {""} if isinstance(not_by, str) else set(not_by))
+            return self._fault(item, to, refused, is_taken=is_taken)
         except UsageError as error:
             return f"it cannot be verified: {error.what}"
         except Exception as error:
             LOGGER.exception("run %s: the answer to %s cannot be verified", item.run, item.id)
             return f"it cannot be verified: {type(error).__name__}: {error}"
 
-    def _fault(self, item: Item, to: str, not_by: set[str]) -> str | None:
+    def _fault(self, item: Item, to: str, not_by: set[str], *, is_taken: bool) -> str | None:
         answer = read_answer(item)
         # Read again for each answer: they are few, and a revocation must hold from the next one on.
         self.people = people = self._read()
         if answer.signed is None:
             # A name that is only claimed does not show that it was another person, either.
-            if to.startswith(ROLE) or to in people.by_name or not_by:
+            if names_role(to) or to in people.by_name or not_by:
                 return f"{item.by or 'its author'} did not sign it{_for(to)}"
             return None
-        found = self._author(item, answer, answer.signed, people)
+        found = self._author(item, answer, answer.signed, people, is_taken=is_taken)
         if isinstance(found, str):
             return found
         person = found
-        if to.startswith(ROLE):
+        if names_role(to):
             if to.removeprefix(ROLE) not in person.roles:
                 return f"{person.name} does not have {to!r}"
         elif to and person.name != to:
             return f"{person.name} is not {to}"
         return f"{person.name} may not answer this one" if person.name in not_by else None
 
-    def _author(self, item: Item, answer: Answer, signed: Signed, people: Roster) -> Person | str:
+    def _author(
+        self, item: Item, answer: Answer, signed: Signed, people: Roster, *, is_taken: bool
+    ) -> Person | str:
         """Return the person that signed an answer, or why the signature does not count."""
         try:
             found = read_signature(signed.signature)
@@ -105,6 +111,8 @@ class Approvers:
             return f"the signature of {item.by} does not count: {error}"
         if person.name != item.by:
             return f"the key of {person.name} signed it, not one of {item.by}"
+        if is_taken:
+            return person
         now_ms = self._now_ms()
         fault = person.validity.fault(f"{person.name} as an approver", signed.at_ms, now_ms)
         fault = fault or person.keys[found.key].fault(f"the key of {person.name}", signed.at_ms, now_ms)
@@ -150,17 +158,26 @@ def check(table: Mapping[str, Any], where: Path = _HERE) -> Callable[[], Roster]
 
 
 def check_roles(wanted: Iterable[str], people: Roster | None) -> None:
-    """Check that a person has each role that a rule asks (`to=`). Raises UsageError."""
+    """Check that a person has each role that a rule asks (`to=`), or each name. Raises UsageError."""
     for to in sorted(wanted):
-        if to.startswith(ROLE) and people is None:
+        if names_role(to) and people is None:
             raise UsageError(
                 f"a rule asks {to!r}, and no file says which people have that role",
                 remedy='Name one in the policy: [approvers] file = "approvers.toml"; see docs/approvals.md',
             )
-        if to.startswith(ROLE) and people is not None and to.removeprefix(ROLE) not in people.roles:
+        if names_role(to) and people is not None and to.removeprefix(ROLE) not in people.roles:
             raise UsageError(
                 f"a rule asks {to!r}, and no approver has that role",
                 remedy="Give the role to a person in the file of approvers; see docs/approvals.md",
+            )
+        if to and not names_role(to) and people is not None and to not in people.by_name:
+            # No person would have to sign: a name that is no approver's is only claimed.
+            is_role = to in people.roles
+            raise UsageError(
+                f"a rule asks {to!r}, and no approver has that name",
+                remedy=f'Write to = "{ROLE}{to}"'
+                if is_role
+                else f"There are: {', '.join(sorted(people.by_name))}; or leave out `to`",
             )
 
 

@@ -156,7 +156,7 @@ class Budgets:
         began_ms = self._begun.pop((call.run, call.step), None)
         took_ms = None if began_ms is None else max(0, self._boot_ms() - began_ms)
         try:
-            spent = Spent(call, outcome, charged, took_ms, self._price)
+            spent = Spent(call, outcome, charged, took_ms, self._price, is_decision=step.is_decision)
             return tuple(
                 Settle(
                     one.account,

@@ -3,13 +3,16 @@
 It is never less than what is known, and what is not known is presumed to be what was reserved. So an unknown
 price, a body that failed midway, and an answer without usage cost the reservation. What exceeds the
 reservation is spent all the same: the account says the truth, and refuses the next call.
+
+Only a decision's answer is a model's own report. What an action returns may be a page from outside: the usage
+in it never makes the call cheaper than what it reserved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ninelives.core.errors import Denied, NotDone
+from ninelives.core.errors import NotDone
 from ninelives.core.governance.costs import SECONDS, TOKENS, USD, charged_models
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.values.token_usage import Usage, usage_in
@@ -18,7 +21,6 @@ from ninelives.governance.budgets.prices import Price
 
 UNPRICED, PRESUMED = "unpriced", "presumed"
 """Counts in an account: calls whose model has no known price; failed calls that say nothing of their cost."""
-_NOTHING_DONE = (NotDone, Denied)
 
 
 class Spent:
@@ -31,21 +33,26 @@ class Spent:
         charged: Mapping[str, int],
         took_ms: int | None,
         price: Price | None,
+        *,
+        is_decision: bool,
     ) -> None:
         self.known: dict[str, int] = {}
+        self.least: dict[str, int] = {}
         self.flags: dict[str, int] = {}
         self.is_failure = isinstance(outcome, BaseException)
-        self.is_nothing = isinstance(outcome, _NOTHING_DONE)
+        # A call that was denied inside of the body is no proof: what the body did before it was done.
+        self.is_nothing = isinstance(outcome, NotDone)
         usage = usage_in(outcome) if isinstance(outcome, bytes) else None
         if TOKENS in charged:
             self.known[TOKENS] = charged[TOKENS]
         elif usage is not None:
-            self.known[TOKENS] = usage.tokens_in + usage.tokens_out
+            reported = self.known if is_decision else self.least
+            reported[TOKENS] = usage.tokens_in + usage.tokens_out
         if took_ms is not None:
             self.known[SECONDS] = took_ms
-        self.least_usd, is_all = _dollars(call, usage, charged, price)
-        if is_all and (usage is not None or charged.keys() - {TOKENS}):
-            self.known[USD] = self.least_usd
+        self.least[USD], is_all = _dollars(call, usage, charged, price)
+        if is_all and ((usage is not None and is_decision) or charged.keys() - {TOKENS}):
+            self.known[USD] = self.least[USD]
         elif not is_all:
             self.flags[UNPRICED] = 1
 
@@ -59,8 +66,8 @@ class Spent:
                 amount = 0 if self.is_nothing else held.get(meter, 0)
                 if amount and self.is_failure and meter in (USD, TOKENS):
                     flags[PRESUMED] = 1
+                amount = max(amount, self.least.get(meter, 0))
                 if meter == USD:
-                    amount = max(amount, self.least_usd)
                     flags |= self.flags
             if amount:
                 spent[meter] = amount

@@ -202,6 +202,8 @@ def _rule(lines: Lines, table: dict[str, Any], at: int, number: int) -> RuleSpec
     extra = f" beside do = {do!r}" if any(table.keys() & set(keys) for keys in _MORE_KEYS.values()) else ""
     _refuse_unknown(lines, at, what, table, (*_RULE_KEYS, *_MORE_KEYS[do]), extra)
     kinds = _texts(lines, at, what, table, "kinds")
+    if "kinds" in table and not kinds:
+        raise lines.error(lines.of_key("kinds", at), f"{what} names no kinds", "Leave out `kinds` for all")
     for kind in kinds:
         if kind not in KINDS:
             remedy = did_you_mean(kind, KINDS, "Kinds are")

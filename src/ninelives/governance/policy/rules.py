@@ -87,6 +87,9 @@ class Binder:
     def _unknown_names(self, rule: RuleSpec) -> Iterator[UsageError]:
         known, spec = self._declared.names, self._spec
         for pattern in rule.actions:
+            if pattern in known and pattern not in spec.elsewhere:
+                yield from self._other_kinds(rule, pattern)
+                continue
             if pattern in spec.elsewhere or any(globs.fits(name, pattern) for name in known):
                 continue
             # "*" is right in a process that declares nothing yet.
@@ -98,6 +101,14 @@ class Binder:
             remedy = did_you_mean(pattern, known, "Declared are")
             hint = f'{remedy} If another process declares it, add it to elsewhere = ["..."] of [policy]'
             yield spec.lines.error(spec.lines.of_key("actions", rule.line), what, hint)
+
+    def _other_kinds(self, rule: RuleSpec, action: str) -> Iterator[UsageError]:
+        """Yield that a rule is about calls of an action that there never are."""
+        kinds = sorted({kind for one in self._declared if one.name == action for kind in one.kinds})
+        if rule.kinds and not set(kinds) & set(rule.kinds):
+            line = self._spec.lines.of_key("kinds", rule.line)
+            what = f"rule {rule.id!r}: no call of {action!r} is {' or '.join(rule.kinds)}"
+            yield self._spec.lines.error(line, what, f"Its calls are: {', '.join(kinds)}")
 
     def _parsed(self, rule: RuleSpec) -> ast.expr | None:
         if rule.when is None:
