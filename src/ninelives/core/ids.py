@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from string import Formatter
 from types import MemberDescriptorType
@@ -109,7 +110,13 @@ def _count(n: int) -> int:
 
 def positional_key(run: str, turn: int, branch: str, step: str, n: int) -> str:
     """Make the key of a step without a business key, from its position in the run."""
-    return f"nl:{_part(run)}:{_count(turn)}:{_part(branch)}:{_part(step)}:{_count(n)}"
+    return f"{_key_begins(run, turn, branch, step)}{_count(n)}"
+
+
+@lru_cache(maxsize=1024)
+def _key_begins(run: str, turn: int, branch: str, step: str) -> str:
+    # Cached: each call that a policy judges has a key, and only the last number differs from the one before.
+    return f"nl:{_part(run)}:{_count(turn)}:{_part(branch)}:{_part(step)}:"
 
 
 def _part(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from inspect import Parameter
 from typing import Any, Final, TypeVar
 
@@ -15,6 +16,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ninelives.core.errors import Denied, NineLivesError, PolicyFailed, UsageError
+from ninelives.core.governance.accounts import Reserve
 from ninelives.core.governance.verdicts import Allow, Ask, Call, Deny, Judgement, Rewrite
 from ninelives.core.model.run import StepKind
 from ninelives.core.secret import masked_text
@@ -84,7 +86,7 @@ def call_of(
     known = execution.component(RunAncestry)
     return Call(
         action=step.name,
-        kind=kind or (COMPENSATION if execution.is_undoing else step.kind.value),
+        kind=kind or (COMPENSATION if execution.is_undoing else step.kind._value_),
         args=arguments(step, args, kwargs),
         run=run.id,
         agent=run.agent,
@@ -98,8 +100,13 @@ def call_of(
         root=known.root,
         turn=execution.turn,
         taint=execution.taint,
-        now=datetime.fromtimestamp(execution.store.now_ms() / 1000, UTC),
+        now=_moment(execution.store.now_ms()),
     )
+
+
+@lru_cache(maxsize=8)
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def arguments(step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,6 +145,14 @@ def judge(governor: Governor, step: Step, call: Call) -> Judgement:
     if isinstance(found.verdict, Ask) and found.verdict.approvals < 1:
         raise failed(call, f"it asks {found.verdict.approvals} people")
     return found
+
+
+def reserves(governor: Governor, step: Step, call: Call) -> tuple[Reserve, ...]:
+    """Return what a call reserves. Raises PolicyFailed."""
+    try:
+        return governor.reserves(step, call)
+    except Exception as error:
+        raise raised("reserves", call, error) from error
 
 
 def ask(what: str, call: Call, question: Callable[[], T]) -> T:

@@ -69,6 +69,8 @@ def settles(
     frame: Frame | None,
 ) -> tuple[Settle, ...]:
     """Return how the commit of a call's outcome settles what it reserved; see `Governor.settles`."""
+    if not reserves:
+        return ()
     governor, charged = execution.governor, dict((frame.charged if frame is not None else None) or {})
     if governor is not None and governor.has_policy:
         try:
