@@ -83,7 +83,7 @@ def at_once(gated: GatedCall) -> Said:
     execution, step, governor = gated.execution, gated.step, gated.execution.governing.governor
     if governor is None or not governor.has_policy or step.approval is not None:
         return None
-    if not judging.is_depth_known(execution):
+    if execution.run.parent is not None and not judging.is_depth_known(execution):
         return None
     call = call_of(gated)
     try:

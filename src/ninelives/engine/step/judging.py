@@ -113,12 +113,12 @@ def arguments(step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> d
     """Return a call's arguments by name, with defaults; without the object of a method."""
     names = step.by_position
     if names is not None and not kwargs and len(args) == len(names):  # the hot path: all, in order
-        found = dict(zip(names, args, strict=True))
+        found, first = dict(zip(names, args, strict=True)), names[0] if args else ""
     else:
         bound = step.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         found = dict(bound.arguments)
-    first = next(iter(found), None)
+        first = next(iter(found), "")
     if first in ("self", "cls"):
         del found[first]
     return found
@@ -142,7 +142,7 @@ def judge(governor: Governor, step: Step, call: Call) -> Judgement:
         raise failed(call, f"it returned {found!r}, which is no judgement")
     if found.error:
         raise failed(call, found.error)
-    if isinstance(found.verdict, Ask) and found.verdict.approvals < 1:
+    if type(found.verdict) is Ask and found.verdict.approvals < 1:
         raise failed(call, f"it asks {found.verdict.approvals} people")
     return found
 

@@ -65,6 +65,11 @@ class FilePolicy:
 
     def judge(self, call: Call) -> Judgement:
         """Return the strictest verdict of the rules on a call, else the default."""
+        rules = self._rules.get((call.action, call.kind))
+        if rules is not None and rules.strict is not None:
+            plain = _plain(rules, rules.strict, call, self._default)
+            if plain is not None:
+                return plain
         found = self._judged(call)
         return rewritten(call, found, self._judged) if type(found.verdict) is Rewrite else found
 
@@ -72,8 +77,6 @@ class FilePolicy:
         found = self._rules.get((call.action, call.kind)) or self._applicable(call.action, call.kind)
         if found.error:
             return self._failed((), found.error)
-        if found.strict is not None and (plain := _plain(found, found.strict, call, self._default)) is not None:
-            return plain
         failures: list[tuple[str, BaseException]] = []
         for condition, _, judgement in found.denies:
             if _applies(condition, call, judgement, failures):
