@@ -15,6 +15,7 @@ from ninelives.governance.policy.judge import load_policy
 from ninelives.governance.policy.language import comparing, compiler, names
 from tests.governance.fuzz_policy import fuzz
 from tests.governance.policy_shop import call, policy, steps
+from tests.governance.probes import OPEN, PROBES, Probe, outcome
 
 Patch = pytest.MonkeyPatch
 
@@ -193,6 +194,12 @@ REFUSED = [
 def probe(action: str, when: str, args: dict[str, Any]) -> Judgement:
     rule = f'actions = ["{action}"]\ndo = "deny"\nwhen = "{when}"'
     return load_policy(policy(rule, default="allow"), steps()).judge(call(action, args))
+
+
+@pytest.mark.parametrize("one", PROBES, ids=lambda one: one.name)
+def test_a_rule_that_looks_right_elsewhere_is_refused_at_load_or_stops_the_call(one: Probe) -> None:
+    assert outcome(one.written, one.args) == one.becomes != OPEN
+    assert outcome(one.here, one.args) == one.stops != OPEN
 
 
 @pytest.mark.parametrize(("action", "when", "args"), DENIED)
