@@ -164,9 +164,7 @@ class FilePolicy:
         return failed(self.digest, rules, what, is_denied=self.spec.on_error == "deny")
 
 
-def _plain(
-    found: _Applicable, strict: tuple[Run, ...], call: Call, default: Judgement
-) -> Judgement | None:
+def _plain(found: _Applicable, strict: tuple[Run, ...], call: Call, default: Judgement) -> Judgement | None:
     """Return the judgement of a call that only allowing rules apply to, or none; None: look at each rule.
 
     The hot path. Whatever is not exactly False or True, or raises, is asked again, rule by rule.
