@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 MUTANT := build/mutants/venv
 DOJO   := build/agentdojo/venv
 
-.PHONY: help test retest check format house demo crash mutants agentdojo bench bench-peers bench-page clean
+.PHONY: help test retest check format house demo crash govern mutants agentdojo bench bench-peers bench-page clean
 help:            ## what each target does
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
 
@@ -40,6 +40,9 @@ demo: $(READY)   ## watch a support agent being killed -9 and going on
 
 crash: $(READY)  ## the whole fault programme, up to an hour (build/proof, docs/proof.md)
 	$(BIN)/python -m tests.proof --page docs/proof.md
+
+govern: $(READY) ## what governing promises, at full length, some hours (build/govern, docs/governance-proof.md)
+	$(BIN)/python -m tests.governance.proof --page docs/governance-proof.md
 
 # mutmut 3.8 asks pytest for what pytest 9 no longer has: it gets a place of its own.
 $(MUTANT)/.ready: pyproject.toml

@@ -4,6 +4,8 @@ A round is a tenant with a budget of 1,000 tokens and twenty calls at once, in f
 worker processes execute. Workers are killed at random. A call writes to a ledger, a file beside the store,
 what it spends. Over a round, the ledger never has more than the budget, nor has the account; and the account
 has spent exactly once what each recorded start had reserved. Exits with 1 if any round is otherwise.
+
+`--planted BUG` plays with a bug that makes budgets wrong: the judge must find it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import msgspec
 from msgspec import Struct
 
 import ninelives as nl
+from ninelives.core.governance import accounts
+from ninelives.core.governance.accounts import Account, Settle
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.run import Kind, RunQuery, State
 from tests.crash.stores import DURABLE, address, open_at, scratch
@@ -67,6 +71,32 @@ async def agent(tenant: int) -> int:
     return sum(await asyncio.gather(*(one(number) for number in range(CALLS))))
 
 
+def _compare_nothing() -> None:
+    Account.standing = lambda self, meter: 0  # type: ignore[method-assign]
+
+
+def _charge_twice() -> None:
+    real = accounts.settled
+
+    def settled(body: bytes | None, op: Settle) -> bytes:
+        return real(real(body, op), Settle(op.account, {}, op.spent))
+
+    accounts.settled = settled
+
+
+def _charge_nothing() -> None:
+    real = accounts.settled
+    accounts.settled = lambda body, op: real(body, Settle(op.account, op.held, {}))
+
+
+PLANTED: dict[str, Callable[[], None]] = {
+    "limit-not-compared": _compare_nothing,
+    "charged-twice": _charge_twice,
+    "not-charged": _charge_nothing,
+}
+"""Bugs to plant in this process and those that it forks."""
+
+
 class Verdict(Struct, frozen=True):
     """What the judge found: rounds, calls let through, starts that no outcome followed, faults."""
 
@@ -80,12 +110,13 @@ def rounds(home: Path, count: int, *, workers: int = 2, kill_every: float = 0.25
     """Play so many rounds in a directory; return how often a worker was killed."""
     chance = random.Random(seed)
     (home / POLICY_FILE).write_text(POLICY, encoding="utf-8")
-    kills = 0
+    (home / LEDGER).touch()
+    kills, pause, spent = 0, kill_every, -1
     for first in range(0, count, CHUNK):
         tenants = range(first, min(count, first + CHUNK))
         _wait(_forked(lambda tenants=tenants: _start(home, tenants)))  # type: ignore[misc]
         alive = {_forked(lambda: _work(home)) for _ in range(workers)}
-        next_kill = time.monotonic() + chance.uniform(0, 2 * kill_every)
+        next_kill = time.monotonic() + chance.uniform(0, 2 * pause)
         while alive:
             if time.monotonic() >= next_kill:
                 victim = chance.choice(sorted(alive))
@@ -93,8 +124,11 @@ def rounds(home: Path, count: int, *, workers: int = 2, kill_every: float = 0.25
                 os.waitpid(victim, 0)
                 alive.remove(victim)
                 alive.add(_forked(lambda: _work(home)))
+                # On a busy machine workers may die before they have done anything: then they get more time.
+                before, spent = spent, (home / LEDGER).stat().st_size
+                pause = kill_every if spent > before else pause * 1.5
                 kills += 1
-                next_kill = time.monotonic() + chance.uniform(0, 2 * kill_every)
+                next_kill = time.monotonic() + chance.uniform(0, 2 * pause)
             for pid in sorted(alive):
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
@@ -204,7 +238,10 @@ def main() -> int:
     parser.add_argument("--store", choices=DURABLE, action="append")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--planted", choices=PLANTED)
     asked = parser.parse_args()
+    if asked.planted:
+        PLANTED[asked.planted]()
     bad = 0
     for kind in asked.store or DURABLE:
         with scratch(kind) as home:

@@ -446,10 +446,13 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=9)
     given = options.parse_args()
     found = fuzz(given.cases, given.seed)
-    print(f"{found.cases:,} verdicts: {found.verdicts}")
-    print(f"let through: {len(found.open)}; otherwise different: {len(found.different)}")
     for what in (found.open + found.different)[:5]:
         print(what)
+    words = ", ".join(f"{count:,} {word}" for word, count in sorted(found.verdicts.items()))
+    print(
+        f"{found.cases:,} verdicts ({words}): {len(found.open)} let through, "
+        f"{len(found.different)} otherwise different"
+    )
     return 1 if found.open or found.different else 0
 
 

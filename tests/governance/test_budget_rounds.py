@@ -9,17 +9,27 @@ from pathlib import Path
 import pytest
 
 from tests.crash.stores import DURABLE
+from tests.governance.budget_rounds import PLANTED
 
 ROOT = Path(__file__).parents[2]
 
 
+def play(*words: str) -> subprocess.CompletedProcess[str]:
+    """Play rounds in a process of its own: it forks, and this one may have threads."""
+    command = [sys.executable, "-m", "tests.governance.budget_rounds", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
 @pytest.mark.parametrize("kind", DURABLE)
 def test_killed_workers_neither_overrun_a_budget_nor_charge_twice(kind: str) -> None:
-    # In a process of its own: it forks, and this one may have threads.
-    command = ["-m", "tests.governance.budget_rounds", "--rounds", "25", "--store", kind]
-    ran = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+    ran = play("--rounds", "25", "--store", kind)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "25 rounds" in ran.stdout
     assert " 0 faults" in ran.stdout
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_the_ledger_finds_a_budget_that_is_wrong(bug: str) -> None:
+    ran = play("--rounds", "2", "--store", "sqlite", "--planted", bug)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "  round 0" in ran.stdout

@@ -398,6 +398,19 @@ def test_what_cannot_be_judged_stops_the_run_for_a_person(kind: str, fault: str)
     assert result(store, governor) == "5 to ada"
 
 
+@pytest.mark.parametrize("rule", [Allow(), Allow("noted"), Deny("no"), Rewrite({"cents": 1}), None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_is_asked_once_about_a_call_whatever_it_says(kind: str, rule: Any) -> None:
+    def judge(call: Call) -> Any:
+        if rule is None or call.args["cents"] == 1:
+            raise ValueError("a rule failed")
+        return rule
+
+    governor = SmallGovernor({kind: judge})
+    perform(QuickStore(), governor, pays, kind, 50)
+    assert [call.action for call in governor.judged] == [kind]
+
+
 def test_the_run_can_be_failed_where_it_cannot_be_judged() -> None:
     class Faulty(SmallGovernor):
         def judge(self, step: Any, call: Call) -> Judgement:

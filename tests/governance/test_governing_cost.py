@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.contract.benches import Bench, make_bench
 from tests.contract.makers import append, damage_in, new_run
 
 STEPS = 12
+MOST_CALLS = 85
+"""Of functions, for a call that ten rules are asked about and that is allowed."""
 POLICY = '[policy]\nname = "cost"\ndefault = "allow"\n'
 BUDGET = '[[budget]]\nname = "all"\nscope = "store"\nper = "day"\nactions = 1_000\n'
 
@@ -104,6 +107,48 @@ def test_a_verdict_costs_no_commit_a_reservation_one_and_neither_another_thread(
     here = threads.count(threading.get_ident())
     # A few may go by the committer's thread: where the loop had something else to do just then.
     assert here >= len(threads) - 4
+
+
+def calls_per_step(policy: Path | None) -> tuple[float, set[str]]:
+    """Return how many functions a step calls on the thread of its run, and the modules that they are in."""
+    counts, modules = dict[int, int](), set[str]()
+
+    async def main(steps: int) -> None:
+        process = ProcessOptions(is_dedicated=True)
+        async with nl.Runtime("memory:", policy=policy or (), process=process) as rt:
+            await rt.run(agent, STEPS)  # what the first call prepares is no step's
+            count = 0
+
+            def note(frame: Any, event: str, __: Any) -> None:
+                nonlocal count
+                count += event in ("call", "c_call")
+                modules.add(frame.f_globals.get("__name__", ""))
+
+            sys.setprofile(note)
+            try:
+                await rt.run(agent, steps)
+            finally:
+                sys.setprofile(None)
+            counts[steps] = min(count, counts.get(steps, count))
+
+    for _ in range(5):  # the fewest: at times a commit takes the way over the committer's thread
+        for steps in (10, 60):
+            asyncio.run(main(steps))
+    return (counts[60] - counts[10]) / 50, modules
+
+
+def test_a_plain_allow_costs_few_calls_and_a_step_that_nothing_governs_none(tmp_path: Path) -> None:
+    # Counted, not timed: the same on every machine. Microseconds are in docs/governance-cost.md.
+    policy = tmp_path / "policy.toml"
+    rule = '[[rule]]\nid = "{}"\nactions = ["cost.step"]\nwhen = "number > {}"\ndo = "deny"\n'
+    policy.write_text(POLICY + "".join(rule.format(f"r{one}", 1_000 + one) for one in range(10)))
+    governed, asked = calls_per_step(policy)
+    free, others = calls_per_step(None)
+    assert governed - free < MOST_CALLS, governed - free
+    gate = {"ninelives.engine.step.gate", "ninelives.engine.step.judging"}
+    assert gate <= asked
+    assert not gate & others
+    assert not [one for one in others if one.startswith("ninelives.governance")]
 
 
 def test_commits_of_a_batch_write_each_account_once(sqlite: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

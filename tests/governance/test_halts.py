@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,13 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.core.model.run import Kind, NewRun, State
+from ninelives.core.model.run import State
 from ninelives.governance.halt_changes import Selectors, halt, unhalt
-from tests.crash.stores import AnyStore, address, open_at
+from tests.crash.stores import AnyStore, open_at
+from tests.governance.halt_rounds import (
+    EVERYTHING,
+    PROTECTED,
+    are_quiet,
+    begin,
+    command,
+    have_all_acted,
+    late,
+    lines,
+    starts,
+)
 from tests.workers.test_workers import ROOT, row, until
 
-EVERYTHING = Selectors(everything=True)
-PROTECTED = ("pay", "charge")
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -45,8 +53,7 @@ def spawn(ground: Path, store: AnyStore, ledger: Path) -> Iterator[Spawn]:
     with ExitStack() as stack:
 
         def start(*words: str, lease_seconds: float = 30.0) -> subprocess.Popen[bytes]:
-            command = [sys.executable, "-m", "tests.governance.halt_agents", address(ground), str(ledger)]
-            child = subprocess.Popen([*command, str(lease_seconds), *words], cwd=ROOT)
+            child = subprocess.Popen(command(ground, ledger, lease_seconds, *words), cwd=ROOT)
             stack.callback(child.wait)
             stack.callback(child.kill)
             return child
@@ -54,62 +61,20 @@ def spawn(ground: Path, store: AnyStore, ledger: Path) -> Iterator[Spawn]:
         yield start
 
 
-def begin(store: AnyStore, **agents: int) -> list[str]:
-    """Create so many runs of each agent."""
-    names = [f"{agent}-{number}" for agent, count in agents.items() for number in range(count)]
-    store.create_runs(
-        [NewRun(id=one, agent=one.partition("-")[0], fingerprint=b"f", body=b"{}") for one in names]
-    )
-    return names
-
-
-def lines(ledger: Path, *kinds: str) -> list[tuple[str, str, int, int]]:
-    """Return what was done: the step, the run, the number and the time."""
-    split = (one.split() for one in ledger.read_text().splitlines())
-    found = [(one[0], one[1], int(one[2]), int(one[3])) for one in split]
-    return [one for one in found if not kinds or one[0] in kinds]
-
-
-def have_all_acted(ledger: Path, names: list[str], after_ns: int = 0) -> bool:
-    """Return whether each of these runs has acted since a moment."""
-    acted = {run for _, run, _, at_ns in lines(ledger) if at_ns > after_ns}
-    return acted.issuperset(names)
-
-
-def starts(store: AnyStore, names: list[str]) -> set[tuple[str, str]]:
-    """Return the protected calls that have begun, by what the store has."""
-    return {
-        (name, record.step)
-        for name in names
-        for record in store.load_journal(name).records
-        if record.kind is Kind.INTENT and any(f"#{step}#" in record.step for step in PROTECTED)
-    }
-
-
-def are_quiet(ledger: Path, seconds: float) -> bool:
-    """Return whether nothing was done for some time."""
-    return time.time() - ledger.stat().st_mtime > seconds
-
-
-def settle(ledger: Path, at_ns: int, title: str) -> float:
-    """Wait until nothing acts any more; print and return how long after a moment the last body began."""
-    until(lambda: are_quiet(ledger, 1.5))
-    late = sorted((when - at_ns) / 1e6 for step, _, _, when in lines(ledger) if step == "look")
-    late = [one for one in late if one > 0]
-    p99 = late[int(len(late) * 0.99)] if late else 0.0
-    print(f"{title}: {len(late)} resumable bodies after the halt, 99 % within {p99:.0f} ms")
-    return late[-1] / 1000 if late else 0.0
+def settle(ledger: Path, at_ns: int) -> float:
+    """Wait until nothing acts any more; return how many seconds after a moment the last body began."""
+    return max(late(ledger, at_ns), default=0.0) / 1000
 
 
 def test_no_protected_action_begins_once_all_is_halted_and_all_goes_on_afterwards(
-    store: AnyStore, spawn: Spawn, ledger: Path, request: pytest.FixtureRequest
+    store: AnyStore, spawn: Spawn, ledger: Path
 ) -> None:
     names = begin(store, payer=20, charger=10, looker=20)
     spawn(lease_seconds=10.0)
     until(lambda: have_all_acted(ledger, names))
     made = halt(store, EVERYTHING, reason="a fault", by="ada")
     at_ns, begun = time.time_ns(), starts(store, names)
-    assert settle(ledger, at_ns, request.node.name) < 10.0 / 3 + 1
+    assert settle(ledger, at_ns) < 10.0 / 3 + 1
     assert starts(store, names) == begun
     until(lambda: all(row(store, name).state is State.CHECKPOINTED for name in names))
     assert {row(store, name).waits for name in names} == {
@@ -122,14 +87,12 @@ def test_no_protected_action_begins_once_all_is_halted_and_all_goes_on_afterward
     assert len(done) == len(set(done))
 
 
-def test_without_wake_ups_a_renewal_brings_the_halt(
-    store: AnyStore, spawn: Spawn, ledger: Path, request: pytest.FixtureRequest
-) -> None:
+def test_without_wake_ups_a_renewal_brings_the_halt(store: AnyStore, spawn: Spawn, ledger: Path) -> None:
     names = begin(store, looker=20)  # a refused intent would bring it at once, and there is none
     spawn("deaf", lease_seconds=3.0)
     until(lambda: have_all_acted(ledger, names))
     halt(store, EVERYTHING, reason="a fault", by="ada")
-    assert settle(ledger, time.time_ns(), request.node.name) < 3.0 / 3 + 1
+    assert settle(ledger, time.time_ns()) < 3.0 / 3 + 1
 
 
 @pytest.mark.parametrize(

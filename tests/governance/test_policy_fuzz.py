@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ninelives.core.errors import UsageError
 from ninelives.core.governance.verdicts import Allow, Deny, Judgement
@@ -14,6 +15,7 @@ from ninelives.governance.policy.judge import load_policy
 from ninelives.governance.policy.language import comparing, compiler, names
 from tests.governance.fuzz_policy import fuzz
 from tests.governance.policy_shop import call, policy, steps
+from tests.governance.probes import OPEN, PROBES, Probe, outcome
 
 Patch = pytest.MonkeyPatch
 
@@ -116,12 +118,34 @@ def let_ask_lose(patch: Patch) -> None:
     patch.setattr(judge.FilePolicy, "applicable", applicable)
 
 
+def hurry_past_errors(patch: Patch) -> None:
+    def plain(found: Any, strict: Any, one: Any, default: Judgement) -> Judgement | None:
+        try:
+            if any(condition(one) for condition in strict):
+                return None
+        except BaseException:
+            pass
+        return found.allows[0][2] if found.allows else default
+
+    patch.setattr(judge, "_plain", plain)
+
+
+def hurry_past_asks(patch: Patch) -> None:
+    real = judge.FilePolicy.applicable
+
+    def applicable(self: Any, bound: Any) -> Any:
+        made = real(self, bound)
+        return replace(made, strict=tuple(one for one, _, _ in made.denies if one is not None))
+
+    patch.setattr(judge.FilePolicy, "applicable", applicable)
+
+
 BUGS: Mapping[str, Callable[[Patch], None]] = {
     one.__name__: one
     for one in (
         *(swallow, forget_failures, read_anything, compare_anything, lack_labels_silently, allow_what_raises),
         *(allow_what_is_slow, take_any_answer, first_policy_wins, ignore_policies_that_fail),
-        *(allow_by_default, trust_rewrites, let_ask_lose),
+        *(allow_by_default, trust_rewrites, let_ask_lose, hurry_past_errors, hurry_past_asks),
     )
 }
 
@@ -170,6 +194,12 @@ REFUSED = [
 def probe(action: str, when: str, args: dict[str, Any]) -> Judgement:
     rule = f'actions = ["{action}"]\ndo = "deny"\nwhen = "{when}"'
     return load_policy(policy(rule, default="allow"), steps()).judge(call(action, args))
+
+
+@pytest.mark.parametrize("one", PROBES, ids=lambda one: one.name)
+def test_a_rule_that_looks_right_elsewhere_is_refused_at_load_or_stops_the_call(one: Probe) -> None:
+    assert outcome(one.written, one.args) == one.becomes != OPEN
+    assert outcome(one.here, one.args) == one.stops != OPEN
 
 
 @pytest.mark.parametrize(("action", "when", "args"), DENIED)

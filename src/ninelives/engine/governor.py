@@ -105,7 +105,7 @@ class Governor(Protocol):
         outcome: bytes | BaseException | None,
         charged: dict[str, int],
     ) -> tuple[Settle, ...]:
-        """Return how reservations are settled when a call ends.
+        """Return how reservations are settled when a call ends; asked only if it has reserved something.
 
         `outcome` is its encoded value or its error: a NotDone proves that nothing was done. None: it is
         unknown what it did, because its worker died or the run's code cancelled it. `charged` is what the

@@ -20,6 +20,7 @@ from ninelives.core.secret import masked_text
 _WHY_CHARACTERS: Final = 500
 LETTERS: Final = MappingProxyType({Allow: "a", Deny: "d", Ask: "q", Rewrite: "r"})
 """The letter that stands for each verdict."""
+_ALLOWED: Final = LETTERS[Allow]
 WORDS: Final = MappingProxyType({"a": "allowed", "d": "denied", "q": "asked", "r": "rewritten"})
 """The verdicts in words, by their letters."""
 
@@ -49,6 +50,8 @@ def judged(
 ) -> Judged:
     """Return what a step's records keep of a judgement, and of what its start reserves."""
     verdict = judgement.verdict
+    if type(verdict) is Allow and not verdict.note and not args and not reserves:  # the hot path
+        return Judged(_ALLOWED, judgement.policy, judgement.rules)
     why = verdict.note if isinstance(verdict, Allow) else verdict.why
     return Judged(
         v=LETTERS[type(verdict)],

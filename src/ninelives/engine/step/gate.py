@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ninelives.core.errors import Denied, PolicyFailed
 from ninelives.core.governance.accounts import Over, Requirement, Reserve, Settle
 from ninelives.core.governance.judged import Judged, judged, released
-from ninelives.core.governance.verdicts import Ask, Call, Deny, Judgement, Rewrite
+from ninelives.core.governance.verdicts import Allow, Ask, Call, Deny, Judgement, Rewrite
 from ninelives.core.journal.approval import Approval
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.commit import Outcome, Verdict
@@ -73,42 +73,60 @@ class GatedCall(Struct, frozen=True, kw_only=True):
     admitted: bytes | None = None
 
 
-async def open_gate(
-    execution: Execution,
-    step: Step,
-    fingerprint: Fingerprint,
-    position: StepPosition,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Permit:
-    """Return once a resumable call may begin; what it reserves is then durable. Raises Denied, recorded."""
-    gated = GatedCall(
-        execution=execution,
-        step=step,
-        fingerprint=fingerprint,
-        position=position,
-        args=args,
-        kwargs=kwargs,
-        key=position.key(),
-    )
-    permit = await admit(gated)
+Said = Permit | Judgement | PolicyFailed | None
+"""What was said of a call without waiting: a permit; else its judgement, if it was judged already."""
+
+
+def at_once(gated: GatedCall) -> Said:
+    """Return the permit of a resumable call that is plainly allowed: nothing holds it, and nobody is asked.
+
+    The hot path. What it returns else is for `open_gate`, so that no policy is asked twice.
+    """
+    execution, step, governor = gated.execution, gated.step, gated.execution.governing.governor
+    if governor is None or not governor.has_policy or step.approval is not None:
+        return None
+    if execution.run.parent is not None and not judging.is_depth_known(execution):
+        return None
+    call = call_of(gated)
+    try:
+        requires = _free(execution, step, call)
+        if requires is None:
+            return None
+        judgement = judging.judge(governor, step, call)
+        if type(judgement.verdict) is not Allow:
+            return judgement
+        reserves = judging.reserves(governor, step, call)
+    except PolicyFailed as error:
+        return error
+    said = judged(judgement, reserves=reserves)
+    left, digest = _left(gated, call), _digest(gated, gated.args, gated.kwargs)
+    return Permit(call, gated.args, gated.kwargs, said, reserves, left, digest=digest, requires=requires)
+
+
+async def open_gate(gated: GatedCall, said: Said) -> Permit:
+    """Return once a resumable call may begin; what it reserves is then durable. Raises Denied, recorded.
+
+    `said` is what `at_once` has returned just now.
+    """
+    permit = said if isinstance(said, Permit) else await admit(gated, said)
     return await reserve(gated, permit) if permit.accounts else permit
 
 
-async def admit(gated: GatedCall) -> Permit:
+async def admit(gated: GatedCall, said: Judgement | PolicyFailed | None = None) -> Permit:
     """Return once the call may begin. Nothing is awaited between the last question and the return.
 
-    Raises Denied, recorded as the step's outcome.
+    `said`: how it was judged just now, if it was. Raises Denied, recorded as the step's outcome.
     """
     execution = gated.execution
     try:
         if not judging.is_depth_known(execution):
             await judging.depth_of(execution)
         while True:
-            permit, has_waited = await _judged(gated)
+            permit, has_waited = await _judged(gated, said)
             if not has_waited:
                 return permit
             # It took time: there may be another policy by now, or a halt. Approvals that were given count.
+            said = None
             if execution.phase is not OPEN:
                 await turn_away(execution)
     except PolicyFailed as error:
@@ -119,8 +137,10 @@ async def admit(gated: GatedCall) -> Permit:
         raise
 
 
-async def _judged(gated: GatedCall) -> tuple[Permit, bool]:
+async def _judged(gated: GatedCall, said: Judgement | PolicyFailed | None) -> tuple[Permit, bool]:
     """Ask about a call once; return what it may do, and whether a person had to be waited for."""
+    if isinstance(said, PolicyFailed):
+        raise said
     call = call_of(gated)
     requires = _free(gated.execution, gated.step, call)
     if requires is None:
@@ -133,7 +153,7 @@ async def _judged(gated: GatedCall) -> tuple[Permit, bool]:
             call, gated.args, gated.kwargs, gated.keeps, left=left, digest=digest, requires=requires
         )
         return permit, await approval.declared(_request(gated, permit))
-    judgement = judging.judge(governor, gated.step, call)
+    judgement = said or judging.judge(governor, gated.step, call)
     verdict, permit = judgement.verdict, _permit(gated, call, judgement, governor, requires)
     if isinstance(verdict, Deny):
         await _deny(gated, permit, f"the policy denies it: {verdict.why}")
@@ -174,7 +194,7 @@ def _permit(
         call = replace(call, args=judging.arguments(step, args, kwargs), key=key)
     reserves: tuple[Reserve, ...] = ()
     if not isinstance(verdict, Deny):
-        reserves = judging.ask("reserves", call, lambda: governor.reserves(step, call))
+        reserves = judging.reserves(governor, step, call)
     said = judged(judgement, args=encoded, reserves=reserves)
     left, digest = _left(gated, call), _digest(gated, args, kwargs)
     return Permit(call, args, kwargs, said, reserves, left, digest=digest, requires=requires)

@@ -7,6 +7,8 @@ is judged becomes a PolicyFailed, which stops the run for a person: an error nev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
 from inspect import Parameter
 from typing import Any, Final, TypeVar
 
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 
 from ninelives.core.clock import moment
 from ninelives.core.errors import Denied, NineLivesError, PolicyFailed, UsageError
+from ninelives.core.governance.accounts import Reserve
 from ninelives.core.governance.verdicts import Allow, Ask, Call, Deny, Judgement, Rewrite
 from ninelives.core.model.run import StepKind
 from ninelives.core.secret import masked_text
@@ -85,7 +88,7 @@ def call_of(
     known = execution.component(RunAncestry)
     return Call(
         action=step.name,
-        kind=kind or (COMPENSATION if execution.is_undoing else step.kind.value),
+        kind=kind or (COMPENSATION if execution.is_undoing else step.kind._value_),
         args=arguments(step, args, kwargs),
         run=run.id,
         agent=run.agent,
@@ -99,20 +102,25 @@ def call_of(
         root=known.root,
         turn=execution.turn,
         taint=execution.taint,
-        now=moment(execution.store.now_ms()),
+        now=_moment(execution.store.now_ms()),
     )
+
+
+@lru_cache(maxsize=8)
+def _moment(ms: int) -> datetime:
+    return moment(ms)
 
 
 def arguments(step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call's arguments by name, with defaults; without the object of a method."""
     names = step.by_position
     if names is not None and not kwargs and len(args) == len(names):  # the hot path: all, in order
-        found = dict(zip(names, args, strict=True))
+        found, first = dict(zip(names, args, strict=True)), names[0] if args else ""
     else:
         bound = step.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         found = dict(bound.arguments)
-    first = next(iter(found), None)
+        first = next(iter(found), "")
     if first in ("self", "cls"):
         del found[first]
     return found
@@ -136,9 +144,17 @@ def judge(governor: Governor, step: Step, call: Call) -> Judgement:
         raise failed(call, f"it returned {found!r}, which is no judgement")
     if found.error:
         raise failed(call, found.error)
-    if isinstance(found.verdict, Ask) and found.verdict.approvals < 1:
+    if type(found.verdict) is Ask and found.verdict.approvals < 1:
         raise failed(call, f"it asks {found.verdict.approvals} people")
     return found
+
+
+def reserves(governor: Governor, step: Step, call: Call) -> tuple[Reserve, ...]:
+    """Return what a call reserves. Raises PolicyFailed."""
+    try:
+        return governor.reserves(step, call)
+    except Exception as error:
+        raise raised("reserves", call, error) from error
 
 
 def ask(what: str, call: Call, question: Callable[[], T]) -> T:

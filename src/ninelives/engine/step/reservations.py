@@ -73,6 +73,8 @@ def settles(
 
     `exceeds` was charged when it began, with a person's approval: what it has spent beyond that is added.
     """
+    if not reserves and not exceeds:
+        return ()
     governor, charged = execution.governor, dict((frame.charged if frame is not None else None) or {})
     if governor is not None and governor.has_policy:
         approved = tuple(Reserve(one.account, one.spent) for one in exceeds)

@@ -47,6 +47,7 @@ from ninelives.engine.spec.inner_calls import steps_called
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, gate, judging, other_loops, reservations
 from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
+from ninelives.engine.step.gate import GatedCall
 from ninelives.engine.step.retry_pause import attempts_before, rest
 
 Body = Callable[[], Awaitable[Any]]
@@ -152,17 +153,29 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         # long, and the run may be paused or cancelled by now.
         if execution.phase is not OPEN:
             await turn_away(execution)
-        body: Body = partial(function, *args, **kwargs)
+        body: Body
         permit: Permit | None = None
         if execution.governing.governor is not None:
-            permit = await gate.open_gate(execution, step, fingerprint, position, args, kwargs)
+            gated = GatedCall(
+                execution=execution,
+                step=step,
+                fingerprint=fingerprint,
+                position=position,
+                args=args,
+                kwargs=kwargs,
+                key=position.key(),
+            )
+            said = gate.at_once(gated)
+            permit = said if type(said) is Permit and not said.accounts else await gate.open_gate(gated, said)
             body = partial(function, *permit.args, **permit.kwargs)
             if permit.digest is not None:
                 body = _as_admitted(step, permit.args, permit.kwargs, permit.digest, body)
-        elif step.approval is not None:
-            await approval.obtain(approval.request(execution, step, fingerprint, position, args, kwargs))
-            if fingerprint.plain is None:
-                body = _as_admitted(step, args, kwargs, step.fingerprint(args, kwargs).digest, body)
+        else:
+            body = partial(function, *args, **kwargs)
+            if step.approval is not None:
+                await approval.obtain(approval.request(execution, step, fingerprint, position, args, kwargs))
+                if fingerprint.plain is None:
+                    body = _as_admitted(step, args, kwargs, step.fingerprint(args, kwargs).digest, body)
         if not step.reads_only:
             # After the barrier: the body depends on all records
             # that are durable now, and salvage keeps those.

@@ -35,6 +35,8 @@ class _Applicable(Struct, frozen=True, eq=False):
     rewrites: tuple[Condition, ...] = ()
     allows: tuple[Condition, ...] = ()
     error: str = ""
+    strict: tuple[Run, ...] | None = None
+    """The conditions of all rules that could keep a call from being allowed; None if one has no condition."""
 
 
 class FilePolicy:
@@ -63,6 +65,11 @@ class FilePolicy:
 
     def judge(self, call: Call) -> Judgement:
         """Return the strictest verdict of the rules on a call, else the default."""
+        rules = self._rules.get((call.action, call.kind))
+        if rules is not None and rules.strict is not None:
+            plain = _plain(rules, rules.strict, call, self._default)
+            if plain is not None:
+                return plain
         found = self._judged(call)
         return rewritten(call, found, self._judged) if type(found.verdict) is Rewrite else found
 
@@ -138,7 +145,10 @@ class FilePolicy:
             judgement = Judgement(one.verdict, (one.id,), self.digest)
             kinds[type(one.verdict)].append((one.condition, one, judgement))
         denies, asks, rewrites, allows = (tuple(kinds[kind]) for kind in (Deny, Ask, Rewrite, Allow))
-        return _Applicable(denies, asks, rewrites, allows)
+        strict = [condition for condition, _, _ in (*denies, *asks, *rewrites)]
+        conditions = tuple(one for one in strict if one is not None)
+        is_open = len(conditions) == len(strict)
+        return _Applicable(denies, asks, rewrites, allows, strict=conditions if is_open else None)
 
     def install(self, to: DeclaredAction, bound: Iterable[BoundRule]) -> None:
         """Add the rules of an action that no file can name: the canary's."""
@@ -152,6 +162,29 @@ class FilePolicy:
     def _failed(self, rules: tuple[str, ...], why: str) -> Judgement:
         what = f"the policy {self.name!r} could not judge the call: {why}"
         return failed(self.digest, rules, what, is_denied=self.spec.on_error == "deny")
+
+
+def _plain(found: _Applicable, strict: tuple[Run, ...], call: Call, default: Judgement) -> Judgement | None:
+    """Return the judgement of a call that only allowing rules apply to, or none; None: look at each rule.
+
+    The hot path. Whatever is not exactly False or True, or raises, is asked again, rule by rule.
+    """
+    best: Judgement | None = None
+    try:
+        for condition in strict:
+            if condition(call) is not False:
+                return None
+        for allows, _, judgement in found.allows:
+            answer = True if allows is None else allows(call)
+            if answer is True:
+                best = best or judgement
+            elif answer is not False:
+                return None
+    except (KeyboardInterrupt, InvariantViolation):
+        raise
+    except BaseException:  # noqa: BLE001 - an argument's own code may raise anything
+        return None
+    return best or default
 
 
 def _applies(
