@@ -19,11 +19,11 @@ from ninelives.core.model.inbox import Item
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
+from ninelives.governance.enforced import Enforced, GovernedStore, note_enforced
 from ninelives.governance.parts import (
     BreaksCircuits,
     ChecksAnswers,
     CountsOutcomes,
-    DocumentStore,
     JudgesCalls,
     KeepsAccounts,
     KeepsBudgets,
@@ -42,7 +42,7 @@ class StoreGovernor:
 
     def __init__(
         self,
-        store: DocumentStore,
+        store: GovernedStore,
         halts: KnowsHalts,
         *,
         policy: JudgesCalls | None = None,
@@ -158,6 +158,15 @@ class StoreGovernor:
         if to.startswith("role:"):
             return f"only {to!r} may answer, and no approvers are known here (give a file of approvers)"
         return None
+
+    def note_session(self, session: str) -> None:
+        """Keep which policy the worker of a session enforces, before it begins. Raises StoreError."""
+        if self.policy is not None:
+            name = str(getattr(self.policy, "name", ""))
+            note_enforced(self._store, session, Enforced(self.policy.digest, name))
+            LOGGER.info(
+                "the policy %r (digest %s) judges the calls of this worker", name, self.policy.digest[:12]
+            )
 
     def close(self) -> None:
         """Stop the thread behind, once what it does now is done. Not for an event loop."""
