@@ -164,9 +164,6 @@ class StoreGovernor:
         if self.policy is not None:
             name = str(getattr(self.policy, "name", ""))
             note_enforced(self._store, session, Enforced(self.policy.digest, name))
-            LOGGER.info(
-                "the policy %r (digest %s) judges the calls of this worker", name, self.policy.digest[:12]
-            )
 
     def close(self) -> None:
         """Stop the thread behind, once what it does now is done. Not for an event loop."""
