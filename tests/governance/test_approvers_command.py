@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,12 +64,18 @@ def test_an_answer_is_signed_by_the_command(office: Path) -> None:
     ran = ninelives(office, "approve", "s-7", "--by", "ada", "--note", "ok", "--key", "ada")
     assert (ran.returncode, ran.stdout[:15]) == (0, "approved by ada"), ran.stderr
     assert "not signed" not in ran.stderr
+    assert "a worker verifies the signature" in ran.stderr
     assert why(office) is None
 
 
 def test_an_answer_to_a_role_that_is_not_signed_says_so(office: Path) -> None:
     ran = ninelives(office, "approve", "s-7", "--by", "ada")
     assert (ran.returncode, "note: it is not signed" in ran.stderr) == (0, True)
+
+
+def test_the_command_that_is_shown_signs_an_answer_to_a_role(office: Path) -> None:
+    said = ninelives(office, "inbox").stdout
+    assert re.search(r"ninelives approve \w+ --sign \| ninelives deny \w+ --note WHY --sign$", said.strip())
 
 
 def test_an_answer_is_signed_elsewhere_in_two_steps(office: Path) -> None:

@@ -211,7 +211,9 @@ def test_an_approval_of_other_arguments_does_not_count_for_changed_code(office: 
     office.store.answer_item(shown.id, digest=shown.digest, body=write_answer(answer), by="bob")
     (office.home / "cents").write_text("99000")
     office.work()
-    assert read_item_body(office.item).evidence["asked again"] == "something else was asked before"
+    assert read_item_body(office.item).evidence["asked again"] == (
+        "its arguments, its key or the policy changed since it was asked before"
+    )
     with pytest.raises(StaleAnswer):
         office.store.answer_item(office.item.id, digest=shown.digest, body=write_answer(answer), by="bob")
     office.refused(answer, "bob", "another was signed")

@@ -307,7 +307,7 @@ def test_metrics_see_the_account_that_is_used_most(bench: Bench, step: Step) -> 
     tenant.spend(100)
     tenant.facts["labels"] = {"tenant": "b"}
     tenant.begin(250)
-    assert ratios(standings(bench.store, NOON_MS)) == {("hour", "tokens"): 0.25}
+    assert ratios(standings(bench.store, NOON_MS)) == {("hour", "tokens", "label"): 0.25}
 
 
 def test_old_windows_and_accounts_of_forgotten_runs_are_removed(bench: Bench, step: Step) -> None:

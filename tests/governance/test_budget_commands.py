@@ -129,7 +129,7 @@ def test_what_cannot_be_meant_is_refused(shop: Shop, words: list[str], why: str)
 def test_metrics_name_the_budget_and_no_tenant(shop: Shop) -> None:
     with shop.store() as store:
         text = exposed(read(store), "", "")[0].decode()
-    assert 'ninelives_budget_used_ratio{budget="tenant-month",meter="usd"} 0.6' in text
+    assert 'ninelives_budget_used_ratio{budget="tenant-month",meter="usd",scope="label"} 0.6' in text
     assert "acme" not in text
 
 

@@ -34,6 +34,14 @@ def _healthy() -> Series:
         'ninelives_replication_lag_seconds{copy="s3"}': steady(1.5),
         'ninelives_notices_oldest_seconds{channel="on-call"}': steady(0),
         'ninelives_workers{host="m1"}': steady(2),
+        "ninelives_halts": steady(1),
+        "ninelives_halts_tripped": steady(0),
+        "ninelives_halts_oldest_seconds": steady(600),
+        "ninelives_breakers_open": steady(0),
+        "ninelives_audit_log_lag_seconds": steady(2),
+        'ninelives_budget_used_ratio{budget="day",meter="usd",scope="store"}': steady(0.4),
+        'ninelives_budget_used_ratio{budget="each",meter="usd",scope="run"}': steady(1),
+        f"ninelives_policies{{{of_agent}}}": steady(1),
         f"ninelives_runs_paused{{{lane}}}": steady(0),
         f"ninelives_runs_without_code{{{of_agent}}}": steady(0),
         f"ninelives_due_oldest_seconds{{{lane}}}": steady(0),
@@ -227,6 +235,38 @@ SCENARIOS = (
             'ninelives_runs_without_code{agent="a"}': turns(0, 3),
         },
         _AGENT,
+    ),
+    Scenario(
+        "NineLivesPoliciesDiffer",
+        "a worker was started without the policy",
+        {'ninelives_policies{agent="a"}': turns(1, 2)},
+        _AGENT,
+    ),
+    Scenario(
+        "",
+        "a new policy is rolled out",
+        {'ninelives_policies{agent="a"}': f"1x{CALM - 1} 2x10 1x{AFTER}"},
+        after=8,
+    ),
+    Scenario(
+        "NineLivesTripped",
+        "a trip has halted an agent",
+        {"ninelives_halts": turns(1, 2), "ninelives_halts_tripped": turns(0, 1)},
+    ),
+    Scenario("NineLivesBreakerOpen", "a tool is sick", {"ninelives_breakers_open": turns(0, 1)}),
+    Scenario(
+        "NineLivesHaltOld", "a halt was forgotten", {"ninelives_halts_oldest_seconds": turns(600, 90_000)}
+    ),
+    Scenario(
+        "NineLivesBudgetUsedUp",
+        "the day's money is spent",
+        {'ninelives_budget_used_ratio{budget="day",meter="usd",scope="store"}': turns(0.4, 0.97)},
+        {"budget": "day", "meter": "usd"},
+    ),
+    Scenario(
+        "NineLivesAuditLogLate",
+        "nothing follows the journals",
+        {"ninelives_audit_log_lag_seconds": turns(2, 900)},
     ),
     Scenario(
         "NineLivesCrashLoop",

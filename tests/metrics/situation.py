@@ -8,7 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+
+from ninelives.core.governance.breaker import Breaker, BreakerState, failed
 from ninelives.core.model.run import NewRun, RunRow, State
+from ninelives.core.model.session import NewSession
+from ninelives.governance.audit_log.entries import switch
+from ninelives.governance.audit_log.follower import catch_up
+from ninelives.governance.budgets.declarations import check
+from ninelives.governance.budgets.publication import publish
+from ninelives.governance.enforced import Enforced, note_enforced
+from ninelives.governance.halt_changes import Selectors, halt
 from ninelives.stores.sqlite import SqliteStore
 from tests.supervisor.fleets import Home, Up, wait_until
 
@@ -95,6 +105,9 @@ class Situation:
         body = b"{}"
         store.create_runs([NewRun(id="order-5", agent="shipping", fingerprint=b"f", body=body)])
         store.close()
+        self.desk = self.home.open()
+        """Workers of other agents are alive as long as it is open."""
+        govern(self.desk)
         self._notify()
 
     def _notify(self) -> None:
@@ -123,6 +136,21 @@ class Situation:
     def open(self) -> SqliteStore:
         """Open the store."""
         return self.home.open()
+
+
+def govern(store: SqliteStore) -> None:
+    """Let a trip, a breaker, a budget and a worker without the policy be found in a store."""
+    now_ms = store.now_ms()
+    halt(store, Selectors(action="settle"), reason="denials > 20 in 1m", by="trip:denied")
+    state = failed(BreakerState(), Breaker(failures=1), [now_ms], now_ms, "OSError: search is away")
+    store.write_document("breakers/search", msgspec.json.encode(state), version=0)
+    publish(store, check([{"name": "day", "scope": "store", "tokens": 100}]))
+    store.write_document("budget/day/all/store", b'{"spent":{"tokens":97}}', version=0)
+    note_enforced(store, "desk-1", Enforced("5d41402abc4b2a76", "desk"))
+    for name in ("desk-1", "desk-2"):
+        store.register_session(NewSession(id=name, host="h", pid=1, agents=("desk",), lease_ms=3_600_000))
+    switch(store, on=True)
+    catch_up(store)
 
 
 def start(home: Home, agent: str, run: str) -> None:

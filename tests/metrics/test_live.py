@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from ninelives.governance.audit_log.entries import switch
+from ninelives.governance.audit_log.follower import catch_up
+from ninelives.governance.budgets.declarations import check
+from ninelives.governance.budgets.publication import publish
 from ninelives.ops.metrics import rule_files
 from ninelives.ops.metrics.rules import ALERTS
 from ninelives.ops.notify.state import write_state
@@ -113,6 +117,10 @@ def test_a_worker_is_killed_and_every_figure_is_right(watched: Watched) -> None:
     store = home.open()
     store.write_document("replication/s3", b'{"written_ms": %d}' % store.now_ms(), version=0)
     write_state(store, waiting_notices(store, 1))
+    publish(store, check([{"name": "day", "scope": "store", "tokens": 100}]))
+    store.write_document("budget/day/all/store", b'{"spent":{"tokens":9}}', version=0)
+    switch(store, on=True)
+    catch_up(store)
     store.close()
     (pid,) = up.ready()
     killed = time.time()

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,11 @@ def test_every_link_of_an_alert_leads_to_its_section() -> None:
 
 
 @pytest.fixture(scope="module")
-def situation(tmp_path_factory: pytest.TempPathFactory) -> Situation:
-    """The store in which all of it has happened."""
-    return Situation(tmp_path_factory.mktemp("situation"))
+def situation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Situation]:
+    """Yield the store in which all of it has happened."""
+    made = Situation(tmp_path_factory.mktemp("situation"))
+    yield made
+    made.desk.close()
 
 
 def test_every_block_runs_and_says_what_the_page_says(situation: Situation) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import ninelives as nl
+from ninelives.core.model.run import Control
 from ninelives.logs.fields import RunFields
 from ninelives.logs.formats import MOST_BYTES, JsonFormatter, TextFormatter, fitted
 from ninelives.logs.log_format import LogFormat
@@ -380,3 +381,48 @@ def test_with_json_only_handlers_of_the_terminal_are_replaced(tmp_path: Path) ->
         set_up(LogFormat.JSON)
         assert [type(one) for one in root.handlers] == [logging.FileHandler, PipeHandler]
     kept.close()
+
+
+@nl.action(name="logs.pay")
+async def pay(cents: int) -> int:
+    return cents
+
+
+@nl.agent(name="logs.paying")
+async def paying() -> str:
+    try:
+        await pay(9)
+    except nl.Denied:
+        return str(await pay(5))
+    return "paid"
+
+
+@nl.policy
+def small_only(call: nl.Call) -> nl.Allow | nl.Deny:
+    return nl.Deny("too much") if call.args.get("cents", 0) > 5 else nl.Allow()
+
+
+def test_what_is_denied_and_what_is_held_is_logged_once(kept: Kept) -> None:
+    async def main() -> None:
+        async with nl.Runtime("memory:", policy=small_only) as rt:
+            halt = await rt.halt(action="logs.pay", reason="look", by="ada")
+            run = await rt.start(paying, id="r")
+            for _ in range(2):  # it asks again, and is held again
+                await rt.work(until_idle=True)
+                await rt.list()
+                rt.store.control_run("r", Control.WAKE)
+            await rt.unhalt(halt.id, by="ada")
+            await rt.work(until_idle=True)
+            assert await run.result() == "5"
+
+    asyncio.run(main())
+    said = [(one["severity"], one["event"], one.get("step")) for one in kept.lines if "event" in one]
+    assert said == [
+        ("INFO", "started", None),
+        ("WARNING", "held", "logs.pay[0]"),
+        ("WARNING", "denied", "logs.pay[0]"),
+        ("INFO", "completed", None),
+    ]
+    held, denied = (one for one in kept.lines if one.get("event") in ("held", "denied"))
+    assert "run r (logs.paying) logs.pay[0] waits until the halt " in held["msg"]
+    assert denied["reason"] == "the policy denies it: too much"

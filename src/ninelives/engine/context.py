@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from contextvars import Context, ContextVar
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 from ninelives.core.clock import Clock
 from ninelives.core.errors import NineLivesError
@@ -245,3 +245,30 @@ def run_of(context: Context) -> Running | None:
 def is_code_of(execution: Running, context: Context) -> bool:
     """Return whether a context belongs to a run's agent code, not to a body that it started."""
     return context.get(EXECUTION) is execution and context.get(FRAME) is None
+
+
+# What events say -----------------------------------------------------------------------------------
+
+
+def of_row(run: RunRow) -> dict[str, Any]:
+    """Return what each event says of a run."""
+    known = {"run": run.id, "agent": run.agent, "session": run.session or ""}
+    return {**known, "epoch": run.epoch, "turn": run.turn}
+
+
+def of_run(execution: Running) -> dict[str, Any]:
+    """Return what each event says of a run that is executed here."""
+    return {**of_row(execution.run), "turn": execution.turn}
+
+
+def of_frame(frame: Frame) -> dict[str, Any]:
+    """Return what each event says of a step."""
+    position = frame.position
+    return {
+        **of_run(position.execution),
+        "step": position.id,
+        "name": position.name,
+        "kind": frame.kind,
+        "attempt": frame.attempt,
+        "at_ms": position.execution.clock.now_ms(),
+    }

@@ -23,7 +23,7 @@ from ninelives.core.model.commit import Change, End, Escalate, Park
 from ninelives.core.model.inbox import ItemKind, NewItem
 from ninelives.core.model.run import Kind, RunRow, State, StepKind
 from ninelives.engine.commit.ticket import Extras
-from ninelives.engine.context import FRAME, Frame, Running
+from ninelives.engine.context import FRAME, Frame, Running, of_frame, of_row, of_run
 from ninelives.engine.spec.registry import Step
 from ninelives.store import Store
 
@@ -127,6 +127,13 @@ class CallDenied(RunEvent, frozen=True, kw_only=True):
     why: str
 
 
+class CallHeld(RunEvent, frozen=True, kw_only=True):
+    """A call must wait, for what `what` says: a halt, a breaker, a budget. Sent each time it asks again."""
+
+    step: str
+    what: str
+
+
 class RunDiverged(RunEvent, frozen=True, kw_only=True):
     """The code does not fit the journal; the run stops before anything happens."""
 
@@ -228,6 +235,9 @@ class Observer:
 
     def denied(self, event: CallDenied) -> None:
         """Note that a policy denied a call."""
+
+    def held(self, event: CallHeld) -> None:
+        """Note that a call must wait."""
 
     def diverged(self, event: RunDiverged) -> None:
         """Note that the code does not fit the journal."""
@@ -344,12 +354,12 @@ class Hooks:
     def life_began(self, run: RunRow, store: Store) -> None:
         """Report that a run is executed here."""
         if calls := self._calls.get("life_began"):
-            self._send(calls, LifeBegan(**_of_row(run), row=run, store=store))
+            self._send(calls, LifeBegan(**of_row(run), row=run, store=store))
 
     def life_left(self, run: RunRow) -> None:
         """Report that a run is no longer executed here."""
         if calls := self._calls.get("life_left"):
-            self._send(calls, LifeLeft(**_of_row(run)))
+            self._send(calls, LifeLeft(**of_row(run)))
 
     def around(self, step: Step) -> Callable[..., Any]:
         """Return a step's function, with its beginning and end reported."""
@@ -395,7 +405,7 @@ class Hooks:
         if frame is None:
             raise InvariantViolation(f"the body of {step.name} runs outside its frame")
         # Kept: after its time limit a plain body runs on, while its frame counts the next attempt.
-        known, clock = _of_frame(frame), frame.position.execution.clock
+        known, clock = of_frame(frame), frame.position.execution.clock
         began_ms = clock.boot_ms()
         if calls := self._calls.get("body_began"):
             ago_ms = max(0, began_ms - frame.admitted_ms) if frame.admitted_ms else 0
@@ -411,7 +421,7 @@ class Hooks:
 
     def _report_step(self, name: str, kind: type[StepEvent], frame: Frame, /, **known: Any) -> None:
         if calls := self._calls.get(name):
-            self._send(calls, kind(**_of_frame(frame), **known))
+            self._send(calls, kind(**of_frame(frame), **known))
 
     def attempt_failed(self, frame: Frame, error: BaseException, pause_seconds: float, *, of: int) -> None:
         """Report an attempt that failed and is retried."""
@@ -424,7 +434,7 @@ class Hooks:
 
     def _report_run(self, name: str, kind: type[RunEvent], execution: Running, /, **known: Any) -> None:
         if calls := self._calls.get(name):
-            self._send(calls, kind(**_of_run(execution), **known))
+            self._send(calls, kind(**of_run(execution), **known))
 
     def arguments_changed(self, execution: Running, step: Step) -> None:
         """Report that a body changed its arguments."""
@@ -437,6 +447,10 @@ class Hooks:
     def denied(self, execution: Running, step: Step, at: str, judged: Judged | None, why: str) -> None:
         """Report that a policy denied a call."""
         self._report_run("denied", CallDenied, execution, declared=step, step=at, judged=judged, why=why)
+
+    def held(self, execution: Running, at: str, what: str) -> None:
+        """Report that a call must wait."""
+        self._report_run("held", CallHeld, execution, step=at, what=what)
 
     def diverged(self, execution: Running, error: Divergence) -> None:
         """Report that the code does not fit the journal."""
@@ -475,24 +489,3 @@ class Hooks:
             known: dict[str, Any] = {"run": run.id, "agent": run.agent, "epoch": run.epoch}
             known |= {"left_by": run.left_by or "", "deaths": run.deaths, "replayed": replayed}
             self._send(calls, RunRecovered(**known, taken_ms=taken_ms, progress_ms=progress_ms))
-
-
-def _of_row(run: RunRow) -> dict[str, Any]:
-    known = {"run": run.id, "agent": run.agent, "session": run.session or ""}
-    return {**known, "epoch": run.epoch, "turn": run.turn}
-
-
-def _of_run(execution: Running) -> dict[str, Any]:
-    return {**_of_row(execution.run), "turn": execution.turn}
-
-
-def _of_frame(frame: Frame) -> dict[str, Any]:
-    position = frame.position
-    return {
-        **_of_run(position.execution),
-        "step": position.id,
-        "name": position.name,
-        "kind": frame.kind,
-        "attempt": frame.attempt,
-        "at_ms": position.execution.clock.now_ms(),
-    }

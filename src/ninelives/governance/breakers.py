@@ -31,6 +31,8 @@ from ninelives.views import documents
 from ninelives.views.escape import shortened
 
 PREFIX = "breakers/"
+UNUSED_MS = 600_000
+"""A breaker whose next attempt was due so long ago has no calls: they would have made one."""
 _READ_SECONDS, _SOON_MS, _ERROR_CHARACTERS = 1.0, 1_000, 200
 
 StateChange = Callable[[BreakerState, int], BreakerState]
@@ -43,6 +45,11 @@ class BreakerRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     failures: int = 5
     within: str = msgspec.field(default="1m", name="in")
     open: str = "30s"
+
+
+def held_until(step: str) -> str:
+    """Return how each run that waits for this step's breaker begins to say so."""
+    return f"until the breaker of {step!r} closes"
 
 
 def check(tables: object) -> tuple[tuple[tuple[str, ...], Breaker], ...]:
@@ -107,7 +114,7 @@ class Breakers:
         # Each at a time of its own: they must not come back all at once.
         spread_ms = zlib.crc32(call.run.encode()) % circuit.rule.open_ms
         due_ms = max(state.until_ms, now_ms) + max(spread_ms, _SOON_MS)
-        return Hold(f"until the breaker of {call.action!r} closes, open since: {state.error}", due_ms)
+        return Hold(f"{held_until(call.action)}, open since: {state.error}", due_ms)
 
     def outcome(self, step: Step, call: Call, error: BaseException | None) -> None:  # noqa: ARG002
         """Count a failure; settle the call that was tried. A Permanent is an answer, and no failure."""

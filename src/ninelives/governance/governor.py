@@ -19,6 +19,7 @@ from ninelives.core.model.inbox import Item
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
+from ninelives.governance.enforced import Enforced, note_enforced
 from ninelives.governance.names import names_role
 from ninelives.governance.parts import (
     BreaksCircuits,
@@ -159,6 +160,12 @@ class StoreGovernor:
         if names_role(to):
             return f"only {to!r} may answer, and no approvers are known here (give a file of approvers)"
         return None
+
+    def note_session(self, session: str) -> None:
+        """Keep which policy the worker of a session enforces, before it begins. Raises StoreError."""
+        if self.policy is not None:
+            name = str(getattr(self.policy, "name", ""))
+            note_enforced(self._store, session, Enforced(self.policy.digest, name))
 
     def close(self) -> None:
         """Stop the thread behind, once what it does now is done. Not for an event loop."""

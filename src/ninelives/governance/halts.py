@@ -54,6 +54,11 @@ class Halt(Struct, frozen=True, kw_only=True, omit_defaults=True):
         parts += [f"label {name}={value}" for name, value in self.labels.items()]
         return ", ".join(parts) or "everything"
 
+    @property
+    def is_trip(self) -> bool:
+        """Whether a trip has declared it, and no person."""
+        return self.by.startswith(TRIP)
+
     def is_over(self, now_ms: int) -> bool:
         """Return whether its time is over."""
         return self.until_ms is not None and self.until_ms <= now_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from ninelives.governance.limits import CallLimits
 from ninelives.governance.parts import JudgesCalls, KeepsBudgets
 from ninelives.governance.trips import Trips
 
+LOGGER = logging.getLogger("ninelives")
 PolicySource = str | os.PathLike[str] | Callable[[Call], Verdict]
 Policies = PolicySource | Sequence[PolicySource]
 GoverningStore = HaltingStore
@@ -86,6 +88,7 @@ def _record(store: GoverningStore, policy: JudgesCalls) -> None:
     from ninelives.governance.policy.kept import keep
 
     given: Any = policy
+    LOGGER.info("the policy %r judges calls, digest %s", given.name, given.digest[:12])
     keep(store, given)
     log: Any = store
     append(log, "policy loaded", id=f"policy/{given.digest}", digest=given.digest, name=given.name)

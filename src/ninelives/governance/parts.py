@@ -6,12 +6,13 @@ if we die, the next process reads the same documents.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ninelives.core.governance.accounts import Over, Reserve, Settle
 from ninelives.core.governance.verdicts import Ask, Call, Deny, Judgement
 from ninelives.core.model.inbox import Item
+from ninelives.core.model.session import Session
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.store import DocumentStore
@@ -21,6 +22,8 @@ class GovernedStore(DocumentStore, Protocol):
     """What governing needs of a store."""
 
     def now_ms(self) -> int: ...
+
+    def list_sessions(self) -> Sequence[Session]: ...
 
 
 class Refreshes(Protocol):

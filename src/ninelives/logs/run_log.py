@@ -7,6 +7,7 @@ knows nothing of our fields; the fields are in `extra`.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from ninelives.engine import hooks
 from ninelives.views.escape import shown
 
 LOGGER = logging.getLogger("ninelives")
+_MOST_HELD = 10_000
 _ENDS = {State.COMPLETED: "completed", State.CANCELLED: "was cancelled"}
 
 
@@ -29,6 +31,8 @@ class RunLog(hooks.Observer):
     def __init__(self) -> None:
         self._failed: dict[tuple[str, int], tuple[str, str]] = {}
         """By run and epoch: the step that failed last, and why."""
+        self._held: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """By run and step: what it waits for, which is logged once, although it asks again each minute."""
 
     def life_began(self, event: hooks.LifeBegan) -> None:
         """Log the start of a run: its first claim; later ones only continue it."""
@@ -44,6 +48,21 @@ class RunLog(hooks.Observer):
         known = {"step": step, "attempt": event.attempt, "of": event.of, "next_attempt": _text(due_ms)}
         self._failed[event.run, event.epoch] = step, reason
         _log(logging.WARNING, "retried", event, what, reason=reason, **known)
+
+    def held(self, event: hooks.CallHeld) -> None:
+        """Log that a call waits for a halt, a breaker, a budget or a rate; once for each of these."""
+        if self._held.get((event.run, event.step)) == event.what:
+            return
+        self._held[event.run, event.step] = event.what
+        if len(self._held) > _MOST_HELD:
+            self._held.popitem(last=False)
+        step = step_text(event.step)
+        _log(logging.WARNING, "held", event, f"{step} waits {event.what}", reason=event.what, step=step)
+
+    def denied(self, event: hooks.CallDenied) -> None:
+        """Log that a call was denied: the agent may go on without it, and end well."""
+        step = step_text(event.step)
+        _log(logging.WARNING, "denied", event, f"{step} was denied: {event.why}", reason=event.why, step=step)
 
     def items_opened(self, event: hooks.ItemsOpened) -> None:
         """Log that a run waits for a person."""

@@ -7,7 +7,7 @@ it is not healthy; without one, it is. Reads rows and logs, and one journal per 
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +21,11 @@ from ninelives.core.model.gauges import ItemGroup
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import RunQuery, RunRow, State
 from ninelives.core.rules import capsules
-from ninelives.governance.breakers import read_breakers
-from ninelives.governance.halts import TRIP, read_halts
+from ninelives.governance.breakers import held_until, read_breakers
+from ninelives.governance.budgets.account_names import waits_for
+from ninelives.governance.budgets.standings import standings
+from ninelives.governance.enforced import enforced_by
+from ninelives.governance.halts import held_words, read_halts
 from ninelives.ops import periodic
 from ninelives.ops.disk_growth import growth_per_day
 from ninelives.ops.metrics import reports
@@ -31,6 +34,7 @@ from ninelives.ops.notify.state import read_state
 from ninelives.ops.recovery_numbers import recovery_numbers
 from ninelives.ops.status_facts import (
     AuditLogLag,
+    BudgetWait,
     CopyLag,
     DepartedRuns,
     FailedRuns,
@@ -43,6 +47,7 @@ from ninelives.ops.status_facts import (
     Status,
     StuckRuns,
     Task,
+    WorkerPolicy,
 )
 from ninelives.ops.status_problems import problems
 from ninelives.stores import url as urls
@@ -92,10 +97,12 @@ def status(store: AnyStore, url: str) -> Status:
         failed_hour=sum(one.hour for one in failed),
         failed_day=sum(one.day for one in failed),
         waits=_waits(gauges.items),
-        halts=_halts(store, now_ms),
-        breakers=_breakers(store),
+        halts=_halts(store, rows, now_ms),
+        breakers=_breakers(store, rows),
+        budgets=_budgets(store, rows, now_ms),
         workers=sum(bool(one.agents) for one in living),
         agents=sorted(loaded),
+        policies=_policies(store),
         recovery=recovery_numbers(store, now_ms, gauges.left),
         tasks=_tasks(store, now_ms),
         audit=_audit(store, now_ms),
@@ -211,7 +218,12 @@ def _waits(groups: Iterable[ItemGroup]) -> list[OpenItems]:
     ]
 
 
-def _halts(store: AnyStore, now_ms: int) -> list[HaltInForce]:
+def _held(rows: Iterable[RunRow], words: str) -> int:
+    """Count the runs that wait for what these words name."""
+    return sum(row.state is State.CHECKPOINTED and words in row.waits for row in rows)
+
+
+def _halts(store: AnyStore, rows: Iterable[RunRow], now_ms: int) -> list[HaltInForce]:
     return [
         HaltInForce(
             id=one.id,
@@ -220,16 +232,54 @@ def _halts(store: AnyStore, now_ms: int) -> list[HaltInForce]:
             by=one.by,
             since=moment(one.at_ms),
             until=moment(one.until_ms) if one.until_ms is not None else None,
-            is_trip=one.by.startswith(TRIP),
+            is_trip=one.is_trip,
+            runs=_held(rows, held_words(one)),
         )
         for one in read_halts(store, now_ms)
     ]
 
 
-def _breakers(store: AnyStore) -> list[OpenBreaker]:
+def _breakers(store: AnyStore, rows: Iterable[RunRow]) -> list[OpenBreaker]:
     return [
-        OpenBreaker(step=name, opened=one.opened, next_attempt=moment(one.until_ms), error=one.error)
+        OpenBreaker(
+            step=name,
+            opened=one.opened,
+            next_attempt=moment(one.until_ms),
+            error=one.error,
+            runs=_held(rows, held_until(name)),
+        )
         for name, one in read_breakers(store).items()
+    ]
+
+
+def _budgets(store: AnyStore, rows: Iterable[RunRow], now_ms: int) -> list[BudgetWait]:
+    # A store that has many accounts has few that runs wait for: so the texts are grouped first.
+    held = Counter(row.waits for row in rows if row.state is State.CHECKPOINTED and "budget" in row.waits)
+    if not held:
+        return []
+    found = []
+    for one in standings(store, now_ms):
+        words = waits_for(one.budget, one.whose)
+        runs = sum(count for waits, count in held.items() if waits.endswith(words))
+        if runs and one.ends_ms is not None:
+            until = moment(one.ends_ms)
+            found.append(
+                BudgetWait(budget=one.budget, value=one.value, whose=one.whose, runs=runs, until=until)
+            )
+    return found
+
+
+def _policies(store: AnyStore) -> list[WorkerPolicy]:
+    return [
+        WorkerPolicy(
+            name=one.policy.name,
+            digest=one.policy.digest,
+            workers=one.workers,
+            agents=sorted(one.agents),
+            example=one.example,
+            since=moment(one.since_ms),
+        )
+        for one in enforced_by(store, store.list_sessions())
     ]
 
 

@@ -120,7 +120,10 @@ class Notices(Struct, frozen=True, kw_only=True):
 
 
 class HaltInForce(Struct, frozen=True, kw_only=True):
-    """A halt: what it holds, its reason, its author, its times. `is_trip`: no person declared it."""
+    """A halt: what it holds, its reason, its author, its times. `is_trip`: no person declared it.
+
+    `runs` wait for its end now.
+    """
 
     id: str
     what: str
@@ -129,15 +132,44 @@ class HaltInForce(Struct, frozen=True, kw_only=True):
     since: datetime
     until: datetime | None
     is_trip: bool
+    runs: int
 
 
 class OpenBreaker(Struct, frozen=True, kw_only=True):
-    """A breaker that is not closed: of which step, how often it has opened, and its last error."""
+    """A breaker that is not closed: of which step, how often it has opened, and its last error.
+
+    `runs` wait until it closes.
+    """
 
     step: str
     opened: int
     next_attempt: datetime
     error: str
+    runs: int
+
+
+class BudgetWait(Struct, frozen=True, kw_only=True):
+    """Runs that wait until the window of an account of a budget turns. `value` is the account's owner."""
+
+    budget: str
+    value: str
+    whose: str
+    runs: int
+    until: datetime
+
+
+class WorkerPolicy(Struct, frozen=True, kw_only=True):
+    """The live workers that judge calls by one policy; without a name and a digest: by none.
+
+    `since` is when the first of them, the session `example`, was started.
+    """
+
+    name: str
+    digest: str
+    workers: int
+    agents: list[str]
+    example: str
+    since: datetime
 
 
 class AuditLogLag(Struct, frozen=True, kw_only=True):
@@ -174,8 +206,10 @@ class Status(Struct, frozen=True, kw_only=True):
     waits: list[OpenItems]
     halts: list[HaltInForce]
     breakers: list[OpenBreaker]
+    budgets: list[BudgetWait]
     workers: int
     agents: list[str]
+    policies: list[WorkerPolicy]
     recovery: RecoveryNumbers
     tasks: list[Task]
     audit: LastAudit | None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ninelives.core.model.inbox import ItemKind
+from ninelives.governance.breakers import UNUSED_MS
 from ninelives.ops.recovery_numbers import RecoveryNumbers
-from ninelives.ops.status_facts import Problem, RetriedError, Status
+from ninelives.ops.status_facts import Problem, RetriedError, Status, WorkerPolicy
 from ninelives.views.counted import counted
 
 UNRECOVERED_SECONDS = 30
@@ -14,6 +15,12 @@ OUTAGE_RUNS, OUTAGE_SECONDS = 5, 600
 """So many runs that retry for the same error are an outage; so is any that has retried for so long."""
 DEPARTED_SECONDS = 60
 """So long no move takes from departure to arrival: its process has died, or the other store is away."""
+HALT_SECONDS = 86_400
+"""A halt that a person declared without an end, and that stands for so long, may be forgotten."""
+BUDGET_SECONDS = 600
+"""Runs that wait longer than this for a budget's window are a problem; a minute's rate is none."""
+ROLLOUT_SECONDS = 300
+"""So long workers of an agent may enforce different policies: a new one is being rolled out."""
 AUDIT_SECONDS, LAG_SECONDS = 2 * 86_400, 60
 AUDIT_LOG_SECONDS = 300
 NOTICE_SECONDS = SILENT_SECONDS = 600
@@ -26,6 +33,7 @@ def problems(found: Status) -> Iterator[Problem]:
     """Return each reason why a fleet is not healthy."""
     yield from _of_runs(found)
     yield from _of_halts(found)
+    yield from _of_policies(found)
     yield from _of_recovery(found.recovery)
     yield from _of_upkeep(found)
 
@@ -85,14 +93,61 @@ def _when(one: RetriedError, found: Status) -> str:
 
 
 def _of_halts(found: Status) -> Iterator[Problem]:
-    """Yield what stands without a person's decision. A halt that a person declared is no fault."""
+    """Yield what stands without a person's decision. A halt that a person declared is no fault for a day."""
+    now = found.at.timestamp()
     for halt in found.halts:
+        waiting = f" ({counted(halt.runs, 'run waits', 'runs wait')})" if halt.runs else ""
+        again = f"see: ninelives halts; to let it go on: ninelives unhalt {halt.id}"
         if halt.is_trip:
-            yield Problem("halted", f"{halt.what} was halted: {halt.reason}; see: ninelives halts")
+            yield Problem("halted", f"{halt.what}{waiting} was halted: {halt.reason}; {again}")
+        elif halt.until is None and now - halt.since.timestamp() > HALT_SECONDS:
+            hours = counted(int(now - halt.since.timestamp()) // 3600, "hour")
+            yield Problem(
+                "halted",
+                f"{halt.what}{waiting} has been halted for {hours}, by {halt.by}: {halt.reason}; {again}",
+            )
     for breaker in found.breakers:
+        if not breaker.runs and (now - breaker.next_attempt.timestamp()) * 1000 > UNUSED_MS:
+            continue  # nothing calls it any more
         following = f"{breaker.next_attempt:%H:%M:%S}Z"
-        what = f"calls of {breaker.step} wait, the next attempt is at {following}: {breaker.error}"
+        held = f" ({counted(breaker.runs, 'run')})" if breaker.runs else ""
+        what = f"calls of {breaker.step} wait{held}, the next attempt is at {following}: {breaker.error}"
         yield Problem("breaker", what)
+    for one in found.budgets:
+        if one.until.timestamp() - now > BUDGET_SECONDS:
+            runs = counted(one.runs, "run waits", "runs wait")
+            account = f"{one.budget} {one.value}".rstrip()
+            yield Problem(
+                "spent",
+                f"{runs} until {one.until:%Y-%m-%d %H:%M}Z for budget {one.budget!r} {one.whose}: it is used "
+                f"up; to let them go on: ninelives budget raise {account} (ninelives budget show)",
+            )
+
+
+def _of_policies(found: Status) -> Iterator[Problem]:
+    """Yield agents whose calls are judged by one worker in another way than by the next."""
+    now = found.at.timestamp()
+    by_agent: dict[str, list[WorkerPolicy]] = {}
+    for policy in found.policies:
+        for agent in policy.agents:
+            by_agent.setdefault(agent, []).append(policy)
+    for agent, different in sorted(by_agent.items()):
+        since = max(one.since.timestamp() for one in different)
+        if len(different) > 1 and now - since > ROLLOUT_SECONDS:
+            each = ", ".join(
+                f"{policy_text(one)} ({counted(one.workers, 'worker')}, such as {one.example})"
+                for one in different
+            )
+            yield Problem(
+                "policies",
+                f"workers judge the calls of {agent} by different policies: {each}; "
+                "restart those that have the wrong one",
+            )
+
+
+def policy_text(one: WorkerPolicy) -> str:
+    """Return a policy in words."""
+    return f"{one.name} {one.digest[:12]}" if one.digest else "no policy"
 
 
 def _of_upkeep(found: Status) -> Iterator[Problem]:

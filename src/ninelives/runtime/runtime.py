@@ -44,6 +44,7 @@ from ninelives.stores.open import DEFAULT_URL, encrypted, open_store
 from ninelives.stores.url import is_local
 
 if TYPE_CHECKING:
+    from ninelives.governance.governor import StoreGovernor
     from ninelives.governance.install import Policies
     from ninelives.stores.encrypted.keys import Encrypt
 
@@ -103,7 +104,7 @@ class Runtime(HaltCalls):
         self._creation = BatchedCreation(self)
         self.governing = Governing(process.governor)
         """What governs the runs of this runtime."""
-        self._governor_ends: Callable[[], None] | None = None
+        self._governor: StoreGovernor | None = None
         self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -165,8 +166,7 @@ class Runtime(HaltCalls):
         # Lazily: a process that nothing governs does not pay for the import.
         from ninelives.governance.install import govern
 
-        made = await govern(self.governing, cast(Any, self.store), self._policy)
-        self._governor_ends = made.close
+        self._governor = await govern(self.governing, cast(Any, self.store), self._policy)
 
     async def _stop_working(self) -> None:
         """Cancel the work in progress. Workers seal their runs first, so that run code cannot block us."""
@@ -184,8 +184,8 @@ class Runtime(HaltCalls):
         event_loop.leave(self._loop)
         # In a thread: it joins the committer's thread, which may wait for the store.
         await asyncio.to_thread(self._committer.close)
-        if self._governor_ends is not None:
-            await asyncio.to_thread(self._governor_ends)
+        if self._governor is not None:
+            await asyncio.to_thread(self._governor.close)
         if isinstance(self._given, str) or self._given is None:
             await asyncio.to_thread(self.store.close)
             # After the store is closed, which ends the wait in which the thread stands.
@@ -395,6 +395,8 @@ class Runtime(HaltCalls):
         self._listener.start()
         # Taken in the same task that ends it: a task cancelled before it starts has not taken a session.
         own = self._own_session(list(AGENTS))
+        if self._governor is not None and self._governor.has_policy and not own.has_begun:
+            await asyncio.to_thread(self._governor.note_session, own.id)
         worker = Worker(
             self.store, self._executor, self._clock, own, limits=limits, leave=leave, away=self._process.away
         )

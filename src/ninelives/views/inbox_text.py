@@ -37,6 +37,8 @@ _COMMANDS = {
     Says.FAIL: ("resolve", "{}", "--fail"),
 }
 
+_SIGNED = (Says.APPROVED, Says.DENIED)
+
 
 class InboxEntry(Struct, frozen=True, kw_only=True):
     """An inbox item, open or answered, with its texts decoded."""
@@ -107,9 +109,21 @@ def up_to_date(store: Store, one: InboxEntry) -> InboxEntry:
     return replace(one, evidence={**one.evidence, MAY_ACT: gone})
 
 
-def ways(takes: Iterable[Says], id: str) -> list[list[str]]:
-    """Return the commands, as lists of words, that give each of these answers to an item."""
-    return [[word.format(id) for word in _COMMANDS[says]] for says in takes]
+def ways(takes: Iterable[Says], id: str, to: str) -> list[list[str]]:
+    """Return the commands, as lists of words, that give each of these answers to an item.
+
+    What a role approves or denies has to be signed.
+    """
+    return [
+        [word.format(id) for word in _COMMANDS[says]]
+        + (["--sign"] if is_signed(to) and says in _SIGNED else [])
+        for says in takes
+    ]
+
+
+def is_signed(to: str) -> bool:
+    """Return whether an answer counts only if it is signed, as far as the item says."""
+    return to.startswith("role:")
 
 
 def facts(one: InboxEntry) -> list[tuple[str, str]]:

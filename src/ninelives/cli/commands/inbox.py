@@ -21,7 +21,7 @@ from ninelives.core.model.run import State
 from ninelives.runtime.inbox import find, from_json, give
 from ninelives.store import Store
 from ninelives.views.escape import shortened, shown
-from ninelives.views.inbox_text import InboxEntry, entry, facts, up_to_date, ways
+from ninelives.views.inbox_text import InboxEntry, entry, facts, is_signed, up_to_date, ways
 from ninelives.views.position import Position
 
 _VALUE_CHARACTERS = 2_000
@@ -62,8 +62,11 @@ def report(store: Store, item: Item, says: str, *, as_json: bool) -> None:
         emit_json(given)
         return
     emit(shown(f"{says} by {item.by}: {item.kind} {item.id} of run {item.run}"))
-    if item.to.startswith("role:") and given.answer is not None and given.answer.signed is None:
-        say("note: it is not signed. Workers that know the approvers will ask again; --sign signs an answer")
+    if is_signed(item.to) and given.answer is not None:
+        if given.answer.signed is None:
+            say("note: it is not signed. Workers that know the approvers ask again; --sign signs an answer")
+        else:
+            say("note: a worker verifies the signature. If it does not count, ninelives inbox says why")
     if run is not None and run.state is State.CHECKPOINTED:
         say(f"run {item.run!r} continues as soon as a worker claims it")
 
@@ -109,13 +112,13 @@ def say_waiting(found: Position, url: str) -> None:
         request = item.body if isinstance(item.body, dict) else {}
         takes = fitting(ItemKind(item.kind), happened=bool(request.get("happened")))
         texts = (str(request.get(name) or "").rstrip(".") for name in ("what", "remedy"))
-        say_item(item.kind, item.id, ". ".join(filter(None, texts)), takes, url)
+        say_item(item.kind, item.id, ". ".join(filter(None, texts)), ways(takes, item.id, item.to), url)
 
 
-def say_item(kind: str, id: str, what: str, takes: Iterable[Says], url: str) -> None:
+def say_item(kind: str, id: str, what: str, how: Iterable[list[str]], url: str) -> None:
     """Print to stderr what an item asks and how to answer it."""
     say(f"  {kind} {id}: {what}".rstrip(" :"))
-    for words in ways(takes, id):
+    for words in how:
         say(f"    answer with: {command(words, url)}")
 
 
@@ -130,6 +133,6 @@ def _page(one: InboxEntry, now: float, url: str) -> str:
     lines.append(f"  {shortened(one.what, _VALUE_CHARACTERS)}")
     lines += [f"    {shown(name)} {shortened(text, _VALUE_CHARACTERS)}" for name, text in facts(one)]
     if one.answered is None:
-        how = [command(words, url) for words in ways(one.takes, one.id)]
+        how = [command(words, url) for words in ways(one.takes, one.id, one.to)]
         lines += [f"  $ {line}" for line in how] if is_terminal() else [f"  answer with: {' | '.join(how)}"]
     return "\n".join(lines)

@@ -44,7 +44,7 @@ from ninelives.views import records_text, sessions
 from ninelives.views.checkpoint import steps_in
 from ninelives.views.counted import counted
 from ninelives.views.escape import shown
-from ninelives.views.inbox_text import entry
+from ninelives.views.inbox_text import entry, ways
 from ninelives.views.position import Position, position
 from ninelives.views.sessions import SessionLife
 
@@ -208,7 +208,7 @@ class _Work:
             say(f"run {row.id!r} waits {row.waits}")
             for item in store.list_inbox(run=row.id):
                 one = entry(item)
-                say_item(one.kind, one.id, one.what, one.takes, self._wanted.url)
+                say_item(one.kind, one.id, one.what, ways(one.takes, one.id, one.to), self._wanted.url)
         return False
 
     def _stop(self, number: int, loop: asyncio.AbstractEventLoop, working: asyncio.Task[None]) -> None:
@@ -248,7 +248,7 @@ def _say_children(store: Store, run: str, url: str) -> None:
         for item in store.list_inbox(run=child.id):
             one = entry(item)
             what = f"{one.what} (asked by run {one.run!r})"
-            say_item(one.kind, one.id, what, one.takes, url)
+            say_item(one.kind, one.id, what, ways(one.takes, one.id, one.to), url)
         _say_children(store, child.id, url)
 
 

@@ -106,7 +106,7 @@ class _Watcher:
     def _question(self, item: Item) -> Iterator[str]:
         one = entry(item)
         yield shown(f"{one.opened:%H:%M:%S} ??? {one.kind} {one.id}: {one.what}")
-        for words in ways(one.takes, one.id):
+        for words in ways(one.takes, one.id, one.to):
             yield f"             $ {command(words, self._url)}"
 
     def _show_status(self, run: RunRow) -> None:

@@ -12,6 +12,7 @@ from ninelives.cli.output import age, emit, emit_json, is_terminal
 from ninelives.ops.disk_growth import note_size
 from ninelives.ops.status import status as read
 from ninelives.ops.status_facts import Status
+from ninelives.ops.status_problems import policy_text
 from ninelives.views.counted import counted
 from ninelives.views.escape import shortened, shown
 
@@ -27,14 +28,15 @@ def status(url: str, *, watch: float | None, as_json: bool) -> None:
         if as_json:
             emit_json(found)
         else:
-            emit("\n".join(_lines(found)))
+            emit("\n".join(lines(found)))
         if watch is None:
             raise typer.Exit(0 if found.healthy else EXIT_FAILED)
         time.sleep(watch)
         emit("")
 
 
-def _lines(found: Status) -> Iterator[str]:
+def lines(found: Status) -> Iterator[str]:
+    """Yield what people read."""
     head = "healthy" if found.healthy else "NOT healthy"
     if is_terminal():
         head = typer.style(head, fg=typer.colors.GREEN if found.healthy else typer.colors.RED)
@@ -61,6 +63,9 @@ def _of_runs(found: Status) -> Iterator[tuple[str, str]]:
     more = "; only the newest were read" if found.is_partial else ""
     yield "runs", (counts or "none unfinished") + (f"; {found.paused} paused" if found.paused else "") + more
     yield "workers", f"{found.workers}, for {', '.join(found.agents)}" if found.workers else "none"
+    if found.policies:
+        each = ", ".join(f"{policy_text(one)} ({counted(one.workers, 'worker')})" for one in found.policies)
+        yield "policies", each
     yield "failed", f"{found.failed_hour} in the last hour, {found.failed_day} in the last day"
     for failure in found.failed:
         yield "", f"{failure.day} of {failure.agent}, last {failure.example}: {failure.error}"
@@ -86,10 +91,16 @@ def _of_halts(found: Status) -> Iterator[tuple[str, str]]:
     for one in found.halts:
         end = f", until {one.until:%Y-%m-%d %H:%M:%S}Z" if one.until is not None else ""
         since = f"{age(now - one.since.timestamp())} ago"
-        yield "halted", f"{one.what}, by {one.by} {since}{end}: {one.reason} ({one.id})"
+        held = f"; {counted(one.runs, 'run waits', 'runs wait')}" if one.runs else ""
+        yield "halted", f"{one.what}, by {one.by} {since}{end}: {one.reason} ({one.id}){held}"
     for breaker in found.breakers:
         opened = counted(breaker.opened, "time")
-        yield "breaker", f"{breaker.step} is open, opened {opened}: {breaker.error}"
+        held = f"; {counted(breaker.runs, 'run waits', 'runs wait')}" if breaker.runs else ""
+        yield "breaker", f"{breaker.step} is open, opened {opened}: {breaker.error}{held}"
+    for budget in found.budgets:
+        runs = counted(budget.runs, "run waits", "runs wait")
+        until = f"until {budget.until:%Y-%m-%d %H:%M}Z"
+        yield "budget", f"{budget.budget} {budget.whose} is used up: {runs} {until}"
 
 
 def _of_recoveries(found: Status) -> Iterator[tuple[str, str]]:

@@ -248,6 +248,7 @@ def _held(execution: Execution, step: Step, call: Call) -> Hold | None:
 async def _wait_while(execution: Execution, step: Step, call: Call, hold: Hold) -> None:
     """Wait until a hold is over, or another one has taken its place."""
     due_ms = _due_ms(execution, hold)
+    _report(execution, call, hold)
 
     def check(news: News) -> bool | None:
         try:
@@ -257,6 +258,11 @@ async def _wait_while(execution: Execution, step: Step, call: Call, hold: Hold) 
         return None if is_same and news.now_ms < due_ms else True
 
     await wait(execution, hold.what, check, due_ms=due_ms)
+
+
+def _report(execution: Execution, call: Call, hold: Hold) -> None:
+    if execution.hooks is not None:
+        execution.hooks.held(execution, call.step, hold.what)
 
 
 def _due_ms(execution: Execution, hold: Hold) -> int:
@@ -424,6 +430,7 @@ async def _over(gated: GatedCall, permit: Permit, over: Over) -> Permit | None:
         return replace(permit, judged=said_of_it, reserves=within, exceeds=(*permit.exceeds, *exceeds))
     if not isinstance(said, Hold):
         raise judging.failed(call, f"over returned {said!r}")
+    _report(execution, call, said)
     await _wait_within(execution, said)
     return None
 

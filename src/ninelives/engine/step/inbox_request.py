@@ -141,7 +141,8 @@ def _current(execution: Execution, request: InboxRequest) -> tuple[int, Item | N
 def _why_void(item: Item, request: InboxRequest, misfit: Misfit) -> str | None:
     """Return why an item does not serve this request; None if it does."""
     if item.digest != request.digest:
-        return "something else was asked before"
+        what = "its arguments, its key or the policy" if request.kind is ItemKind.APPROVAL else "what it asks"
+        return f"{what} changed since it was asked before"
     if item.state is ItemState.CLOSED:
         return "it was withdrawn"
     return misfit(item) if item.state is ItemState.ANSWERED else None

@@ -116,7 +116,7 @@ def stop_if_done(execution: Execution, step: Step) -> None:
         execution.on_loop(lambda: execution.seal(error))
 
 
-async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
+async def perform(  # noqa: PLR0912, PLR0915 (the hot path: one coroutine fewer)
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], function: Function
 ) -> Any:
     """Return the recorded outcome of a step at its position in the run; if there is none, execute it."""

@@ -89,3 +89,8 @@ def whose(scope: str, value: str) -> str:
         return f"of {scope} {value!r}"
     label = scope.removeprefix(LABEL)
     return f"of label {label}={value}" if value else f"of runs without the label {label!r}"
+
+
+def waits_for(budget: str, whose: str) -> str:
+    """Return what a run that is over a budget waits for, in words: such runs are found by it."""
+    return f"budget {budget!r} {whose}"

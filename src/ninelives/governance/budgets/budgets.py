@@ -23,7 +23,7 @@ from ninelives.core.governance.verdicts import Ask, Call, Deny
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
-from ninelives.governance.budgets.account_names import account_name, parsed, value_of
+from ninelives.governance.budgets.account_names import account_name, parsed, value_of, waits_for
 from ninelives.governance.budgets.declarations import DENY, ESCALATE, REACTIONS, Budget, joined
 from ninelives.governance.budgets.estimates import estimated, of_budget
 from ninelives.governance.budgets.prices import Price
@@ -216,8 +216,3 @@ class Budgets:
         except Exception as error:  # noqa: BLE001
             return f"its cost is not known: {type(error).__name__}: {error}"
         return "its cost was not known when it was to begin"
-
-
-def waits_for(budget: str, whose: str) -> str:
-    """Return what a run that is over a budget waits for, in words; `raise` finds such runs by it."""
-    return f"budget {budget!r} {whose}"

@@ -17,8 +17,7 @@ from ninelives.core.errors import RunFinished, StaleDocument, UnknownRun, UsageE
 from ninelives.core.governance.accounts import AMOUNT_LIMIT, read, write
 from ninelives.core.model.inbox import Signal
 from ninelives.core.model.run import RunQuery, RunRow, State
-from ninelives.governance.budgets.account_names import STORE, AccountName, account_name, parsed
-from ninelives.governance.budgets.budgets import waits_for
+from ninelives.governance.budgets.account_names import STORE, AccountName, account_name, parsed, waits_for
 from ninelives.governance.budgets.declarations import Budget
 from ninelives.governance.budgets.publication import published
 from ninelives.governance.budgets.standings import AccountStanding, standing

@@ -94,12 +94,12 @@ def standing(budget: Budget, account: AccountName, document: Document | None) ->
     )
 
 
-def ratios(found: Iterable[AccountStanding]) -> dict[tuple[str, str], float]:
-    """Return, by budget and meter, the share that is used of the account that is used most."""
-    most: dict[tuple[str, str], float] = {}
+def ratios(found: Iterable[AccountStanding]) -> dict[tuple[str, str, str], float]:
+    """Return, by budget, meter and scope, the share that is used of the account that is used most."""
+    most: dict[tuple[str, str, str], float] = {}
     for one in found:
         for meter in one.meters:
-            key = one.budget, meter.meter
+            key = one.budget, meter.meter, one.scope.partition(":")[0]
             most[key] = max(most.get(key, 0.0), meter.ratio)
     return most
 

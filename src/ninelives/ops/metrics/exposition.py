@@ -24,6 +24,7 @@ from ninelives.core.model.gauges import Gauges
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import State
 from ninelives.core.model.session import Fate, Session
+from ninelives.governance import enforced
 from ninelives.ops.metrics import reports
 from ninelives.ops.metrics.counters import Durations, Labels, Samples, counted, from_zero
 from ninelives.ops.metrics.families import FAMILIES, MetricType
@@ -84,6 +85,7 @@ def samples_of(reading: Reading) -> dict[str, Samples]:
         "ninelives_store_bytes": {(part,): size for part, size in gauges.used.items()},
         "ninelives_workers": _workers(reading.sessions),
         "ninelives_runs_without_code": _without_code(reading, agents),
+        "ninelives_policies": _policies(reading, agents),
         "ninelives_budget_used_ratio": {(*labels,): used for labels, used in reading.budgets.items()},
     }
     if reading.free_bytes is not None:
@@ -116,6 +118,15 @@ def _without_code(reading: Reading, agents: Iterable[str]) -> Samples:
     for group in reading.gauges.runs:
         if group.agent not in served and group.state in _WAITING:
             found[group.agent,] += group.runs - group.paused
+    return found
+
+
+def _policies(reading: Reading, agents: Iterable[str]) -> Samples:
+    documents = [one for one in reading.documents if one.name.startswith(enforced.PREFIX)]
+    found = from_zero("ninelives_policies", agents)
+    for group in enforced.grouped(documents, reading.sessions):
+        for agent in group.agents:
+            found[agent,] += 1
     return found
 
 

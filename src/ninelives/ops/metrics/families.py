@@ -129,7 +129,7 @@ _DECLARED: tuple[tuple[str, MetricType, str, str], ...] = (
     (
         "budget_used_ratio",
         _GAUGE,
-        "budget meter",
+        "budget meter scope",
         "What is spent or reserved of a budget's limit now, of the account that is used most.",
     ),
     ("replication_lag_seconds", _GAUGE, "copy", "Age of the oldest commit that may not be copied yet."),
@@ -144,7 +144,20 @@ _DECLARED: tuple[tuple[str, MetricType, str, str], ...] = (
         "Age of the oldest event of these; 0 if there is none.",
     ),
     ("halts", _GAUGE, "", "Halts in force."),
-    ("breakers_open", _GAUGE, "", "Breakers that are not closed."),
+    ("halts_tripped", _GAUGE, "", "Those of them that a trip has declared, and no person."),
+    (
+        "halts_oldest_seconds",
+        _GAUGE,
+        "",
+        "How long the first halt without an end has been in force; 0 if there is none.",
+    ),
+    ("breakers_open", _GAUGE, "", "Breakers that hold calls: not closed, and tried in the last 10 minutes."),
+    (
+        "policies",
+        _GAUGE,
+        "agent",
+        "By how many different policies live workers judge its calls; having none counts as one.",
+    ),
 )
 OPTIONAL = ("ninelives_audit_", "ninelives_replication_", "ninelives_notices_", "ninelives_budget_")
 """Metrics that begin so are missing until there was an audit, a copy, a notifier, or a budget in use."""

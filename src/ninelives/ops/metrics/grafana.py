@@ -218,6 +218,47 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Governing",
+        (
+            Panel(
+                "Halts, and breakers that hold calls",
+                "short",
+                (
+                    ("max(ninelives_halts)", "halts"),
+                    ("max(ninelives_halts_tripped)", "by trips"),
+                    ("max(ninelives_breakers_open)", "breakers"),
+                ),
+                at_most=1,
+            ),
+            Panel(
+                "First halt without an end",
+                "s",
+                (("max(ninelives_halts_oldest_seconds)", "in force"),),
+                at_most=86_400,
+            ),
+            Panel(
+                "Policies of live workers",
+                "short",
+                (("max by (agent) (ninelives_policies)", "{{agent}}"),),
+                at_most=2,
+            ),
+            Panel(
+                "Budgets: used of the fullest account",
+                "percentunit",
+                (("max by (budget, meter) (ninelives_budget_used_ratio)", "{{budget}} {{meter}}"),),
+                12,
+                at_most=0.9,
+            ),
+            Panel(
+                "Audit log is behind",
+                "s",
+                (("max(ninelives_audit_log_lag_seconds)", "behind"),),
+                12,
+                at_most=300,
+            ),
+        ),
+    ),
+    (
         "Store",
         (
             Panel("Size", "bytes", (("sum by (part) (ninelives_store_bytes)", "{{part}}"),)),

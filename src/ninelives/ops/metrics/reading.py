@@ -18,6 +18,7 @@ from ninelives.core.model.document import HALTS, Document
 from ninelives.core.model.gauges import Gauges
 from ninelives.core.model.session import Session
 from ninelives.governance.budgets.standings import ratios, standings
+from ninelives.governance.enforced import PREFIX as GOVERNED
 from ninelives.ops.metrics import reports
 from ninelives.stores import url as urls
 from ninelives.stores.open import open_store
@@ -41,7 +42,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     counters: tuple[Counter, ...]
     documents: tuple[Document, ...]
     sessions: tuple[Session, ...]
-    budgets: Mapping[tuple[str, str], float]
+    budgets: Mapping[tuple[str, str, str], float]
     free_bytes: int | None
     took_seconds: float
 
@@ -64,6 +65,7 @@ def read(store: AnyStore) -> Reading:
             *listing(store, reports.BREAKERS),
             *store.read_documents(reports.AUDIT_LOG_STATE, limit=1),
             *store.read_documents(reports.AUDIT_LOG_FOLLOWER, limit=1),
+            *store.read_documents(GOVERNED),
         ),
         sessions=tuple(store.list_sessions()),
         budgets=ratios(standings(store, gauges.at_ms)),

@@ -56,7 +56,7 @@ class FollowerReport(Struct, frozen=True):
 
 def samples_of(documents: Sequence[Document], now_ms: int) -> _Samples:
     """Return the samples of all reports. A document that cannot be read is no report."""
-    values: _Samples = {"ninelives_halts": {(): 0}, "ninelives_breakers_open": {(): 0}}
+    values: _Samples = {"ninelives_breakers_open": {(): 0}, **_halts(HaltList(), now_ms)}
     is_logged, through_ms = False, 0
     for document in documents:
         try:
@@ -69,11 +69,11 @@ def samples_of(documents: Sequence[Document], now_ms: int) -> _Samples:
             elif document.name == NOTICES:
                 values |= _notices(msgspec.json.decode(document.body, type=NotifyState), now_ms)
             elif document.name == HALTS:
-                halts = msgspec.json.decode(document.body, type=HaltList).halts
-                values["ninelives_halts"] = {(): sum(not one.is_over(now_ms) for one in halts)}
+                values |= _halts(msgspec.json.decode(document.body, type=HaltList), now_ms)
             elif document.name.startswith(BREAKERS):
-                is_open = msgspec.json.decode(document.body, type=BreakerState).state != "closed"
-                values["ninelives_breakers_open"][()] += is_open
+                state = msgspec.json.decode(document.body, type=BreakerState)
+                is_used = now_ms - state.until_ms <= breakers.UNUSED_MS
+                values["ninelives_breakers_open"][()] += state.state != "closed" and is_used
             elif document.name.startswith(COPIES):
                 copy = msgspec.json.decode(document.body, type=ReplicationReport)
                 for name, found in _replication(document.name.removeprefix(COPIES), copy, now_ms).items():
@@ -83,6 +83,16 @@ def samples_of(documents: Sequence[Document], now_ms: int) -> _Samples:
     if is_logged and through_ms:
         values["ninelives_audit_log_lag_seconds"] = {(): max(0, now_ms - through_ms) / 1000}
     return values
+
+
+def _halts(known: HaltList, now_ms: int) -> _Samples:
+    found = [one for one in known.halts if not one.is_over(now_ms)]
+    since_ms = min((one.at_ms for one in found if one.until_ms is None), default=now_ms)
+    return {
+        "ninelives_halts": {(): len(found)},
+        "ninelives_halts_tripped": {(): sum(one.is_trip for one in found)},
+        "ninelives_halts_oldest_seconds": {(): max(0, now_ms - since_ms) / 1000},
+    }
 
 
 def _audit(report: AuditReport) -> _Samples:

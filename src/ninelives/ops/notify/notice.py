@@ -133,7 +133,7 @@ def _written(style: Style, sent: OutboxEntry, *, title: str, **fields: object) -
 
 
 def _answers(style: Style, one: InboxEntry) -> tuple[str, ...]:
-    return tuple(style.command(words) for words in ways(one.takes, one.id))
+    return tuple(style.command(words) for words in ways(one.takes, one.id, one.to))
 
 
 def _bounded(known: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
