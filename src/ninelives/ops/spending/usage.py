@@ -64,7 +64,7 @@ class UsageReport(Struct, frozen=True, kw_only=True):
     total: GroupUsage
 
 
-class _Call(Struct, frozen=True):
+class _PaidCall(Struct, frozen=True):
     group: str
     usage: Usage
     calls: int = 1
@@ -82,7 +82,7 @@ def read_usage(
     progress: Progress | None = None,
 ) -> UsageReport:
     """Read what was used since a moment. Raises UnknownRun."""
-    until_ms, found = store.read_clock(), defaultdict[str, list[_Call]](list)
+    until_ms, found = store.read_clock(), defaultdict[str, list[_PaidCall]](list)
     query = RunQuery(agent=agent, labels=labels or {}, changed_since_ms=since_ms, limit=_PAGE)
     rows = list(_rows(store, query)) if run is None else _tree(store, run)
     roots: dict[str, str] = {}
@@ -134,7 +134,9 @@ def _tree(store: AnyStore, run: str) -> list[RunRow]:
     return found
 
 
-def _calls(store: AnyStore, row: RunRow, since_ms: int, by: str, roots: dict[str, str]) -> Iterator[_Call]:
+def _calls(
+    store: AnyStore, row: RunRow, since_ms: int, by: str, roots: dict[str, str]
+) -> Iterator[_PaidCall]:
     """Return the paid calls of a run; what its row counts beyond its journal is one call of its own."""
     if not row.tokens_in and not row.tokens_out:
         return
@@ -152,10 +154,10 @@ def _calls(store: AnyStore, row: RunRow, since_ms: int, by: str, roots: dict[str
             continue
         read, written = read + usage.tokens_in, written + usage.tokens_out
         if record.at_ms >= since_ms:
-            yield _Call(_group(store, row, record, usage, by, roots), usage)
+            yield _PaidCall(_group(store, row, record, usage, by, roots), usage)
     left = Usage(max(0, row.tokens_in - read), max(0, row.tokens_out - written))
     if left.tokens and row.changed_ms >= since_ms:
-        yield _Call(_group(store, row, None, left, by, roots), left, 0)
+        yield _PaidCall(_group(store, row, None, left, by, roots), left, 0)
 
 
 def _forked_at(records: tuple[Record, ...]) -> int:
@@ -196,7 +198,7 @@ def _root(store: AnyStore, row: RunRow, roots: dict[str, str]) -> str:
     return root
 
 
-def _used(name: str, calls: list[_Call], price: Price | None) -> GroupUsage:
+def _used(name: str, calls: list[_PaidCall], price: Price | None) -> GroupUsage:
     prices = [_price(one.usage, price) for one in calls]
     known = [found for found in prices if found is not None]
     summed = total([one.usage for one in calls]) or Usage()
