@@ -3,7 +3,7 @@
 A process takes a part of what there is ahead, about what it uses in a quarter of a second, in one write; a
 call then takes its own from that, in memory. So no number of workers goes beyond the limit, and what a killed
 process had taken is lost, which is no more than that part. A call that has to wait is held until its turn, as
-far as this process can tell: for seconds in memory, for longer its run parks.
+far as this process knows: for seconds in memory, for longer its run parks.
 
 A provider's Retry-After (or a failure of rates without one) is written at once, and read by each process
 that calls such steps, once a second: a hundred runs do not all find out for themselves.
@@ -190,8 +190,8 @@ class Rates:
                 rate.usual_tokens = (rate.usual_tokens * 7 + tokens) // 8 if rate.usual_tokens else tokens
         if isinstance(error, Exception) and classify(error) is Reason.RATE_LIMITED:
             now_ms = self._store.now_ms()
-            asked = retry_after_seconds(error, now_ms / 1000)
-            until_ms = now_ms + (_UNASKED_PAUSE_MS if asked is None else int(asked * 1000))
+            pause = retry_after_seconds(error, now_ms / 1000)
+            until_ms = now_ms + (_UNASKED_PAUSE_MS if pause is None else int(pause * 1000))
             text = shortened(f"{type(error).__name__}: {error}", _ERROR_CHARACTERS)
             with self._changing:
                 rate.state = paused_state(rate.state, until_ms, text)
