@@ -45,6 +45,7 @@ from ninelives.core.errors import UnknownRun as UnknownRun
 from ninelives.core.errors import UsageError as UsageError
 from ninelives.core.governance.breaker import Breaker as Breaker
 from ninelives.core.governance.costs import Cost as Cost
+from ninelives.core.governance.rate import Limit as Limit
 from ninelives.core.governance.verdicts import Allow as Allow
 from ninelives.core.governance.verdicts import Ask as Ask
 from ninelives.core.governance.verdicts import Call as Call

@@ -100,7 +100,9 @@ class SmallGovernor:
         """Refuse the answers of some people, until they are taken."""
         return None if is_taken else self.refuses.get(item.by)
 
-    def outcome(self, step: Step, call: Call, error: BaseException | None) -> None:
+    def outcome(
+        self, step: Step, call: Call, error: BaseException | None, tokens: int = 0, requests: int = 1
+    ) -> None:
         """Note how a call ended."""
         self.ends.append((call.action, type(error).__name__ if error is not None else ""))
 

@@ -19,6 +19,7 @@ from ninelives.core.governance.accounts import Over, Reserve, Settle
 from ninelives.core.governance.costs import Cost
 from ninelives.core.governance.verdicts import Ask, Call, Deny
 from ninelives.core.ids import check_id
+from ninelives.core.values.token_usage import Usage
 from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step, find_step
 from ninelives.governance.budgets import windows
@@ -72,8 +73,8 @@ def _steps() -> None:
     async def buy() -> None: ...
 
 
-def price(model: str, tokens_in: int, tokens_out: int) -> int | None:
-    return 2 * tokens_in + 10 * tokens_out if model == "m" else None
+def price(used: Usage) -> Decimal | None:
+    return Decimal(2 * used.tokens_in + 10 * used.tokens_out) / 1_000_000 if used.model == "m" else None
 
 
 # Declarations -----------------------------------------------------------------------------------------

@@ -97,6 +97,40 @@ def notify(
     command.notify(store, config, once=once, test=test, since=since, as_json=as_json)
 
 
+Prices = Annotated[
+    str | None,
+    typer.Option(
+        "--prices", envvar="NINELIVES_PRICES", metavar="FILE", help="Your own prices, or MODULE:FUNCTION."
+    ),
+]
+
+
+def usage(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Only this run, and all that it has spawned.")
+    ] = None,
+    since: Annotated[str, typer.Option("--since", help="Count from this age on.")] = "30d",
+    by: Annotated[
+        str, typer.Option("--by", help="agent, day, model, step, run, tree, or label:NAME.")
+    ] = "agent",
+    agent: Annotated[str | None, typer.Option("--agent", help="Only runs of this agent.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Only runs with this label.")
+    ] = None,
+    prices: Prices = None,
+    store: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Show what models were used for: calls, tokens, and what they cost.
+
+    By agent, day, model, step, run, tree of runs or label. Prices are those of now: yours, or the list of
+    `pip install 'ninelives[prices]'`.
+    """
+    from ninelives.cli.operate import usage as command
+
+    command.usage(store, run, since, by, agent=agent, labels=label or (), prices=prices, as_json=as_json)
+
+
 def savings(
     since: Annotated[str, typer.Option("--since", help="Count from this age on.")] = "30d",
     agent: Annotated[str | None, typer.Option("--agent", help="Only runs of this agent.")] = None,
@@ -110,6 +144,7 @@ def savings(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.svg", help="Also draw it, day by day.")
     ] = None,
+    prices: Prices = None,
     store: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
@@ -127,6 +162,7 @@ def savings(
         manual_minutes=manual_minutes,
         minute_price=minute_price,
         plot=plot,
+        prices=prices,
         as_json=as_json,
     )
 
@@ -195,6 +231,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     alerts,
     grafana,
     notify,
+    usage,
     savings,
     export_,
     import_,

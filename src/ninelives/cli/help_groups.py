@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 GROUPS: Final = {
     "Begin here": ("demo", "run", "chaos", "doctor"),
     "Execute runs": ("start", "up", "worker", "check"),
-    "See what happens": ("status", "ps", "show", "watch", "recoveries", "savings", "snapshot"),
+    "See what happens": ("status", "ps", "show", "watch", "recoveries", "usage", "savings", "snapshot"),
     "Answer and control": (
         *("inbox", "approve", "deny", "resolve", "signal"),
         *("retry", "pause", "resume", "cancel", "fork"),

@@ -31,11 +31,14 @@ NOT_HALTED = (Requirement(HALTS, 0),)
 class Hold(Struct, frozen=True):
     """The call must wait. `what` completes "it waits ...": "until the halt of agent 'shop' is lifted".
 
-    It is asked again when the governor's view changes, and at `due_ms` by the store's clock.
+    It is asked again when the governor's view changes, and at `due_ms` by the store's clock. One that
+    `is_brief` only spares a provider: it is waited for in memory if it takes some seconds at most, and a call
+    inside another step, which cannot wait, goes on.
     """
 
     what: str
     due_ms: int | None = None
+    is_brief: bool = False
 
 
 class Permit(Struct, frozen=True):
@@ -118,8 +121,13 @@ class Governor(Protocol):
         With `is_taken` it counted once, says the journal: what has expired or was revoked since still counts.
         """
 
-    def outcome(self, step: Step, call: Call, error: BaseException | None) -> None:
-        """Note how an attempt of a body, or a call that was denied, ended: breakers and trips count it."""
+    def outcome(
+        self, step: Step, call: Call, error: BaseException | None, tokens: int = 0, requests: int = 1
+    ) -> None:
+        """Note how an attempt of a body, or a call that was denied, ended: breakers and trips count it.
+
+        `tokens` and `requests` are what a step with `limit=` has used of it.
+        """
 
 
 class Governing:

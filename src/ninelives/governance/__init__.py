@@ -1,4 +1,4 @@
-"""What governs runs: policies, budgets, halts, breakers, the audit log, approvers.
+"""What governs runs: policies, budgets, halts, breakers, rates, the audit log, approvers.
 
 `engine.governor.Governor` is the seam: the engine asks it before calls. The runtime sets one.
 

@@ -29,6 +29,7 @@ from ninelives.governance.parts import (
     JudgesCalls,
     KeepsAccounts,
     KeepsBudgets,
+    KeepsRates,
     KnowsHalts,
     LimitsCalls,
     Refreshes,
@@ -51,12 +52,14 @@ class StoreGovernor:
         breakers: BreaksCircuits | None = None,
         trips: CountsOutcomes | None = None,
         limits: LimitsCalls | None = None,
+        rates: KeepsRates | None = None,
         budgets: KeepsBudgets | None = None,
         approvers: ChecksAnswers | None = None,
         background: Background | None = None,
     ) -> None:
         self._store, self.halts, self.policy = store, halts, policy
         self.breakers, self.limits, self.budgets, self.approvers = breakers, limits, budgets, approvers
+        self.rates = rates
         self.has_policy = policy is not None
         self._background = background
         self._accounts: tuple[KeepsAccounts, ...] = tuple(
@@ -66,7 +69,7 @@ class StoreGovernor:
             part for part in (breakers, trips) if part is not None
         )
         self._read: tuple[Refreshes, ...] = tuple(
-            part for part in (halts, breakers, budgets, approvers) if part is not None
+            part for part in (halts, breakers, rates, budgets, approvers) if part is not None
         )
         self._requires: tuple[Requirement, ...] = ()
 
@@ -76,11 +79,13 @@ class StoreGovernor:
         return self.halts.version
 
     def held(self, step: Step, call: Call) -> Hold | None:
-        """Return why a call must wait now: a halt, or an open breaker."""
+        """Return why a call must wait now: a halt, an open breaker, a provider's rate."""
         try:
             hold = self.halts.held(step, call)
             if hold is None and self.breakers is not None:
                 hold = self.breakers.held(step, call)
+            if hold is None and self.rates is not None:
+                hold = self.rates.held(step, call)  # last: a call that may go takes its share
         except Exception as error:
             LOGGER.exception("run %s, %s: nothing can say whether it is halted", call.run, call.action)
             what = f"because it is unknown whether {call.action!r} is halted: {type(error).__name__}: {error}"
@@ -172,7 +177,11 @@ class StoreGovernor:
         if self._background is not None:
             self._background.close()
 
-    def outcome(self, step: Step, call: Call, error: BaseException | None) -> None:
+    def outcome(
+        self, step: Step, call: Call, error: BaseException | None, tokens: int = 0, requests: int = 1
+    ) -> None:
         """Count how a call ended."""
+        if self.rates is not None:
+            self.rates.outcome(step, call, error, tokens, requests)
         for part in self._counting:
             part.outcome(step, call, error)

@@ -22,6 +22,7 @@ from ninelives.governance.halt_changes import HaltingStore
 from ninelives.governance.halts import Halts
 from ninelives.governance.limits import CallLimits
 from ninelives.governance.parts import JudgesCalls, KeepsBudgets
+from ninelives.governance.rates import Rates, declared_limits
 from ninelives.governance.trips import Trips
 
 LOGGER = logging.getLogger("ninelives")
@@ -48,6 +49,7 @@ def make_governor(
     tables: Mapping[str, Any] = policy.tables if policy is not None else {}
     background = Background()
     declared = declared_breakers()
+    rates = declared_limits({name: step for name in STEPS if (step := find_step(name)) is not None})
     circuits = breakers.check(tables.get("breaker", []))
     governor = StoreGovernor(
         store,
@@ -57,6 +59,7 @@ def make_governor(
         trips=Trips(store, trips.check(tables["trip"]), background) if "trip" in tables else None,
         approvers=of_policy(policy, store.now_ms, getattr(policy, "directory", Path())),
         limits=CallLimits(store, limits.check(tables["limit"]), background) if "limit" in tables else None,
+        rates=Rates(store, rates, background, changed) if rates else None,
         budgets=_budgets(policy, store, background) if "budget" in tables else None,
         background=background,
     )

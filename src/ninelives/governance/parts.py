@@ -68,6 +68,15 @@ class BreaksCircuits(HoldsCalls, CountsOutcomes, Refreshes, Protocol):
     """Circuit breakers."""
 
 
+class KeepsRates(HoldsCalls, Refreshes, Protocol):
+    """Rates of providers."""
+
+    def outcome(
+        self, step: Step, call: Call, error: BaseException | None, tokens: int = 0, requests: int = 1
+    ) -> None:
+        """Count what a call has used, when it ends."""
+
+
 class KeepsAccounts(Protocol):
     """What reserves amounts: budgets, rates."""
 

@@ -9,5 +9,6 @@
 - `status`, `status_facts`, `status_problems`: is the fleet healthy, and if not, why
 - `recovery_numbers`: how fast and how soundly runs recover; `disk_growth`: how fast the store grows
 - `retention`: remove what is old
-- `audit`: everything that a store holds, read and checked again and again; `savings`: what recoveries saved
+- `audit`: everything that a store holds, read and checked again and again
+- `spending`: what models were used for, and what recoveries saved
 """

@@ -24,7 +24,7 @@ from ninelives.engine.commit.sealing import cipher_of
 from ninelives.engine.governor import Governing, Governor
 from ninelives.engine.hooks import Observer, hooks_for
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.spec.registry import AGENTS, Agent, declared_breakers, get_agent
+from ninelives.engine.spec.registry import AGENTS, Agent, get_agent, needs_governor
 from ninelives.engine.worker import event_loop
 from ninelives.engine.worker.event_loop import StoreCaller
 from ninelives.engine.worker.executor import Executor
@@ -153,7 +153,7 @@ class Runtime(HaltCalls):
     async def _govern(self) -> None:
         """Load the policy and the approvers, if there are any; else a halt installs a governor."""
         self.governing.install = self._install_governor
-        is_governed = self._policy != () or declared_breakers() or "NINELIVES_APPROVERS" in os.environ
+        is_governed = self._policy != () or needs_governor() or "NINELIVES_APPROVERS" in os.environ
         if is_governed and self.governing.governor is None:
             try:
                 await self._install_governor()

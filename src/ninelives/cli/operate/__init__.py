@@ -1,6 +1,6 @@
 """What the commands for operators do; their options are in `cli/commands_operate.py`.
 
-- `status`, `savings`: read; `metrics`: also `alerts` and `grafana`; `notify`
+- `status`, `usage`, `savings`: read; `metrics`: also `alerts` and `grafana`; `notify`
 - `bulk`: `retry`, `pause`, `resume` and `cancel` of many runs (options: `cli/commands_people.py`)
 - `audit`, `retention` (also `compact`), `replication` (also `backup`, `restore`): of `ninelives store`
 - `transfer`: `export`, `import`, `move`

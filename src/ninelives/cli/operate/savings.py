@@ -11,7 +11,8 @@ from ninelives.cli.options import age_ms, opened
 from ninelives.cli.output import emit, emit_table, say
 from ninelives.core.clock import moment
 from ninelives.core.errors import UsageError
-from ninelives.ops.savings import Day, Price, SavingsReport, read_savings
+from ninelives.governance.budgets.prices import price_list
+from ninelives.ops.spending.savings import Day, SavingsReport, read_savings
 from ninelives.views.counted import counted
 
 _HIGH, _BASE = 200, 170
@@ -25,6 +26,7 @@ def savings(
     manual_minutes: float | None,
     minute_price: float | None,
     plot: Path | None,
+    prices: str | None,
     as_json: bool,
 ) -> None:
     """Print what was saved since an age."""
@@ -33,7 +35,7 @@ def savings(
             "--minute-price needs --manual-minutes",
             remedy="State how many minutes a person needs to recover one run by hand",
         )
-    price = _price()
+    price = price_list(prices)
     with opened(url) as store:
         found = read_savings(
             store,
@@ -57,23 +59,6 @@ def savings(
         say("tokens only: install 'ninelives[prices]' to see what they cost")
     elif found.unpriced_tokens:
         say(f"{found.unpriced_tokens:,} tokens have no price: their model is not known, or has none")
-
-
-def _price() -> Price | None:
-    """Return the price list, if it is installed: it is part of that package, no network is asked."""
-    try:
-        from genai_prices import Usage, calc_price
-    except ImportError:
-        return None
-
-    def price(model: str, tokens_in: int, tokens_out: int) -> float | None:
-        try:
-            found = calc_price(Usage(input_tokens=tokens_in, output_tokens=tokens_out), model_ref=model)
-        except LookupError:
-            return None
-        return float(found.total_price)
-
-    return price
 
 
 def _rows(found: SavingsReport) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ninelives.core.errors import UsageError
 from ninelives.core.governance.accounts import AMOUNT_LIMIT
+from ninelives.core.values.token_usage import Usage
 
 USD, TOKENS, ACTIONS, DECISIONS, SECONDS = METERS = ("usd", "tokens", "actions", "decisions", "seconds")
 """The meters that budgets have limits for."""
@@ -101,3 +102,17 @@ def charged_models(charged: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Return the tokens read and written by model that a body charged without their price."""
     names = {name.partition(" ")[2] for name in charged if name.startswith((READ, WRITTEN))}
     return {name: (charged.get(READ + name, 0), charged.get(WRITTEN + name, 0)) for name in sorted(names)}
+
+
+def charged_usage(charged: Mapping[str, int]) -> Usage | None:
+    """Return what a body charged as the usage that its record reports; None if it charged nothing of it.
+
+    Tokens of which it is not said whether they were read or written count as read. Several models are not
+    named: their tokens have no price together.
+    """
+    models = charged_models(charged)
+    tokens, usd = charged.get(TOKENS, 0), charged.get(USD)
+    written = sum(out for _, out in models.values())
+    if not tokens and usd is None:
+        return None
+    return Usage(tokens - written, written, next(iter(models)) if len(models) == 1 else "", usd=usd)

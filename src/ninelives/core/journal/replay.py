@@ -22,7 +22,7 @@ from ninelives.core.journal.output import read_output
 from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Kind, Record, StepKind
 from ninelives.core.values.fingerprint import Fingerprint
-from ninelives.core.values.token_usage import Usage
+from ninelives.core.values.token_usage import Usage, usage_in
 
 _OUTCOMES = frozenset({Kind.RESULT, Kind.FAILURE, Kind.WITHDRAWN, Kind.SIGNAL})
 _IDENTIFYING = _OUTCOMES | {Kind.INTENT, Kind.DOUBT, Kind.VOIDED}
@@ -66,6 +66,14 @@ class StepBody(Struct, frozen=True, omit_defaults=True):
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(StepBody).decode
+
+
+def tokens_of(body: StepBody) -> int:
+    """Return the tokens that an outcome reports; records of schema 1 report them in their value alone."""
+    usage = body.usage
+    if usage is None and body.v is not UNSET:
+        usage = usage_in(bytes(body.v))
+    return usage.tokens if usage is not None else 0
 
 
 class Superseded(Struct, frozen=True):

@@ -1,4 +1,9 @@
-"""Token usage and model name, as found in a model's answer in any of the usual forms."""
+"""Token usage and model name, as found in a model's answer in any of the usual forms.
+
+Known forms, by the names of their fields: OpenAI (chat and responses) and all that imitate it, LiteLLM too;
+Anthropic; Google's `usage_metadata`, as Python and as JSON; Pydantic AI. `tokens_in` always counts the whole
+prompt: Anthropic reports what came from its prompt cache apart, the others within.
+"""
 
 from __future__ import annotations
 
@@ -7,69 +12,122 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-_PARTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
-_DEPTH = 3
-_MARK = b"_tokens"
+_DEPTH = 4
+_MARKS = (b"_token", b"TokenCount")
 _MODEL_CHARACTERS = 100
+_LIMIT = 2**53
+
+# For each form: the prompt, what comes on top of it, the answer, what comes on top of that.
+_FORMS = (
+    (("prompt_tokens",), (), ("completion_tokens",), ()),
+    (
+        ("input_tokens",),
+        ("cache_read_input_tokens", "cache_creation_input_tokens"),
+        ("output_tokens",),
+        (),
+    ),
+    (("prompt_token_count",), (), ("candidates_token_count",), ("thoughts_token_count",)),
+    (("promptTokenCount",), (), ("candidatesTokenCount",), ("thoughtsTokenCount",)),
+    (("request_tokens",), (), ("response_tokens",), ()),
+)
+_CACHED = (
+    "cache_read_input_tokens",
+    "cache_read_tokens",
+    "cached_tokens",
+    "cached_content_token_count",
+    "cachedContentTokenCount",
+)
+_CACHE_WRITTEN = ("cache_creation_input_tokens", "cache_write_tokens")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_MODELS = ("model", "model_name", "model_version", "modelVersion")
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """The cost that an answer reports: tokens read and written, and the model."""
+    """The cost that an answer reports: tokens read and written, and the model.
+
+    `cached` of the tokens read came from the provider's prompt cache, and `cache_written` went into it: these
+    have prices of their own. `usd` are micro-dollars that the step's body has charged itself.
+    """
 
     tokens_in: int = 0
     tokens_out: int = 0
     model: str = ""
+    cached: int = 0
+    cache_written: int = 0
+    usd: int | None = None
 
-
-def tokens_in(value: bytes) -> int:
-    """Return the tokens that an encoded value reports; 0 when it reports none."""
-    if _MARK not in value:
-        return 0
-    try:
-        return _tokens(msgspec.json.decode(value), _DEPTH)
-    except msgspec.DecodeError:
-        return 0
+    @property
+    def tokens(self) -> int:
+        """All tokens, read and written."""
+        return self.tokens_in + self.tokens_out
 
 
 def usage_in(value: bytes) -> Usage | None:
-    """Return the usage that an encoded value reports; None when it reports none."""
-    if _MARK not in value:
+    """Return the usage that an encoded value reports; None when it reports none.
+
+    Several answers in one value are added up; then the model is named only if it is the same.
+    """
+    if not any(mark in value for mark in _MARKS):
         return None
     try:
         tree = msgspec.json.decode(value)
     except msgspec.DecodeError:
         return None
-    read, written = _parts(tree, _DEPTH)
-    if not (read or written):
-        return None
-    model = tree.get("model") if isinstance(tree, dict) else None
-    return Usage(read, written, model[:_MODEL_CHARACTERS] if isinstance(model, str) else "")
+    return total(_found(tree, _DEPTH, ""))
 
 
-def _tokens(value: Any, depth: int) -> int:
-    if isinstance(value, list):
-        return sum(_tokens(one, depth - 1) for one in value) if depth else 0
-    if not isinstance(value, dict):
-        return 0
-    total = value.get("total_tokens")
-    if isinstance(total, int):
-        return total
-    for names in _PARTS:
-        parts = [part for name in names if isinstance(part := value.get(name), int)]
-        if len(parts) == len(names):
-            return sum(parts)
-    return sum(_tokens(one, depth - 1) for one in value.values()) if depth else 0
+def total(found: list[Usage]) -> Usage | None:
+    """Return the sum of usages; None if it is nothing."""
+    if len(found) == 1:
+        return found[0] if found[0].tokens else None
+    models = {one.model for one in found}
+    summed = Usage(
+        sum(one.tokens_in for one in found),
+        sum(one.tokens_out for one in found),
+        models.pop() if len(models) == 1 else "",
+        sum(one.cached for one in found),
+        sum(one.cache_written for one in found),
+    )
+    return summed if summed.tokens else None
 
 
-def _parts(value: Any, depth: int) -> tuple[int, int]:
-    """Return the tokens read and written that a decoded value reports."""
+def _found(value: Any, depth: int, model: str) -> list[Usage]:
+    """Return the usages in a decoded value; `model` is the one that stands above it."""
     if isinstance(value, dict):
-        for read, written in _PARTS:
-            first, second = value.get(read), value.get(written)
-            if type(first) is int and type(second) is int and 0 <= first < 2**53 and 0 <= second < 2**53:
-                return first, second
+        model = next((name for key in _MODELS if isinstance(name := value.get(key), str) and name), model)
+        own = _own(value, model)
+        if own is not None:
+            return [own]
         value = list(value.values())
     if not isinstance(value, list) or not depth:
-        return 0, 0
-    found = [_parts(one, depth - 1) for one in value]
-    return sum(one[0] for one in found), sum(one[1] for one in found)
+        return []
+    return [one for inner in value for one in _found(inner, depth - 1, model)]
+
+
+def _own(value: dict[str, Any], model: str) -> Usage | None:
+    """Return the usage that a table itself states."""
+    for prompts, more_in, answers, more_out in _FORMS:
+        read, written = _sum(value, prompts), _sum(value, answers)
+        if read is None:
+            continue
+        if written is None:  # an embedding, or an answer that was stopped, has only a prompt
+            whole = _sum(value, ("total_tokens", "total_token_count", "totalTokenCount"))
+            if whole is None or whole < read:
+                continue
+            written = whole - read
+        details = [one for key in _DETAILS if isinstance(one := value.get(key), dict)]
+        cached = max((_sum(one, _CACHED) or 0 for one in (value, *details)), default=0)
+        read += _sum(value, more_in) or 0
+        written += _sum(value, more_out) or 0
+        if read >= _LIMIT or written >= _LIMIT:
+            continue
+        kept = _sum(value, _CACHE_WRITTEN) or 0
+        cached = min(cached, read)
+        return Usage(read, written, model[:_MODEL_CHARACTERS], cached, min(kept, read - cached))
+    return None
+
+
+def _sum(value: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    """Return the sum of the counts that stand under these names; None if none does."""
+    counts = [one for name in names if type(one := value.get(name)) is int and 0 <= one < _LIMIT]
+    return sum(counts) if counts else None

@@ -132,6 +132,8 @@ def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     - `retry`: when and how often a failed attempt is repeated; by default for about 6 hours, 58 attempts at
       most (see `nl.Retry`). `timeout`: seconds per attempt.
     - `breaker`: an `nl.Breaker`: when the step fails too often, its calls wait, in all workers.
+    - `limit`: an `nl.Limit`: how many requests and tokens a minute its provider takes, for all workers; a
+      Retry-After holds for all of them, too.
     - `returns`: the type of the result, if the annotation does not give it.
     - `ignore`: parameters that do not count when a call is compared with its record.
     - `raises`: exception types that come back as themselves, like built-in ones; any other exception of the
@@ -176,8 +178,8 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
       arguments before the action begins; otherwise `nl.Denied` is raised.
     - `reads_only=True`: the action only reads, so repeating it is harmless. It is retried for hours, as a
       decision is; any other action is tried three times by default.
-    - `id`, `name`, `retry`, `breaker`, `timeout`, `returns`, `ignore`, `raises`, `aliases`, `upgrade`,
-      `taint`, `cost`: see `decision`.
+    - `id`, `name`, `retry`, `breaker`, `limit`, `timeout`, `returns`, `ignore`, `raises`, `aliases`,
+      `upgrade`, `taint`, `cost`: see `decision`.
     """
     refuse_options(options, is_decision=False)
     return _declare(function, options)

@@ -38,7 +38,7 @@ async def until(execution: Execution, due_ms: int) -> None:
     await wait_until(execution, due_ms, f"until {when}")
 
 
-class Limit:
+class TimeLimit:
     """A time limit on one branch; calls `reached` when it fires, in the recorded order of outcomes."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Limit:
 class _Timer:
     """Replaces the event loop's TimerHandle for asyncio's waits: only `cancel` is needed."""
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: TimeLimit) -> None:
         self._limit = limit
 
     def cancel(self) -> None:
@@ -151,7 +151,7 @@ def _limited(seconds: float, reached: Callable[[], object]) -> _Timer | None:
         return None
     if execution.sealed is not None or not any(isinstance(one, BranchTask) for one in _waited_for()):
         return None
-    limit = Limit(execution, task, max(0.0, seconds), reached)
+    limit = TimeLimit(execution, task, max(0.0, seconds), reached)
     limit.begin()
     return _Timer(limit)
 

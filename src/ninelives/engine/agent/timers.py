@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from ninelives.core.errors import NoRun, TimedOut, UsageError
-from ninelives.engine.agent.time_limits import Limit, until
+from ninelives.engine.agent.time_limits import TimeLimit, until
 from ninelives.engine.context import FRAME
 from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.current import current, here
@@ -83,7 +83,7 @@ async def timeout(seconds: float) -> AsyncIterator[None]:
     if not isinstance(task, BranchTask):
         raise NoRun("nl.timeout() is for the agent's own tasks")
     before = task.cancelling()
-    limit = Limit(execution, task, seconds, task.cancel)
+    limit = TimeLimit(execution, task, seconds, task.cancel)
     limit.begin()
     try:
         yield

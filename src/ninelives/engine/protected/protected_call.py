@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import NotDone
 from ninelives.core.governance.accounts import AccountOp, Requirement, Settle
+from ninelives.core.governance.costs import charged_usage
 from ninelives.core.governance.judged import Judged
 from ninelives.core.governance.taint import NO_CHANGE
 from ninelives.core.ids import generation_key
@@ -29,6 +30,7 @@ from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.values import blobs
 from ninelives.core.values.exceptions import encode_error, same_error
+from ninelives.core.values.token_usage import Usage
 from ninelives.engine.commit.sealing import cipher_of, inline_bytes
 from ninelives.engine.commit.ticket import Draft, Extras
 from ninelives.engine.context import BRANCH, FRAME, StepPosition, WatchedFrame
@@ -43,6 +45,7 @@ from ninelives.engine.step import gate, judging, reservations
 from ninelives.engine.step.envelope import reader
 from ninelives.engine.step.gate import GatedCall
 from ninelives.engine.step.reservations import OpenReservations
+from ninelives.engine.step.resumable import count_tokens
 
 T = TypeVar("T")
 Function = Callable[..., Awaitable[Any]]
@@ -192,11 +195,12 @@ class ProtectedCall:
         frame.taint = self.step.taint
         return frame
 
-    def _facts(self, error: BaseException | None = None) -> Facts:
+    def _facts(self, error: BaseException | None = None, usage: Usage | None = None) -> Facts:
         took = None
         if self.frame is not None:
             took = max(0, int((self.execution.loop.time() - self.frame.at) * 1000))
-        return Facts(self.step.kind, took, error=error_text(error) if error is not None else "")
+        read, written = count_tokens(self.execution, usage)
+        return Facts(self.step.kind, took, read, written, error_text(error) if error is not None else "")
 
     async def record(
         self,
@@ -259,12 +263,14 @@ class ProtectedCall:
             taint = (taint or NO_CHANGE).with_labels(ended.taint)
         if taint is not None:
             self.execution.replay.taint.apply(taint)
-        given: dict[str, Any] = {"attempts": self._failures, "judged": said, "taint": taint}
+        charged = self.frame.charged if self.frame is not None else None
+        usage = charged_usage(charged) if charged is not None else None
+        given: dict[str, Any] = {"attempts": self._failures, "judged": said, "taint": taint, "usage": usage}
         if ended.error is not None:
             error = same_error(ended.error, self.step.raises)
             encoded = encode_error(error, raises=self.step.raises)
             body = write_body(self.fingerprint, error=encoded, **given)
-            failure: Draft = (Kind.FAILURE, self.position.id, body, (), self._facts(error))
+            failure: Draft = (Kind.FAILURE, self.position.id, body, (), self._facts(error, usage))
             extras = Extras(keys=ended.keys, closes=ended.closes, accounts=accounts)
             return [*ended.before, failure], extras, error
         body = write_body(self.fingerprint, value=ended.data, **given)
@@ -272,7 +278,7 @@ class ProtectedCall:
         shares = any(isinstance(op, SettleKey) for op in ended.keys)
         # The key's row refers to the value alone, as a blob, which is stored with this record.
         spilled = [ended.data] if large and shares else []
-        result: Draft = (Kind.RESULT, self.position.id, body, spilled, self._facts())
+        result: Draft = (Kind.RESULT, self.position.id, body, spilled, self._facts(None, usage))
         extras = Extras(keys=ended.keys, closes=ended.closes, accounts=accounts)
         return [*ended.before, result], extras, None
 

@@ -60,13 +60,15 @@ class Parked(NineLivesError):
 class Wait:
     """One wait of one branch. `woken` is the future that it awaits between two checks.
 
-    `seen` is the number of the last news that it checked.
+    `seen` is the number of the last news that it checked. `stays_ms`: due within this time, it stays in
+    memory.
     """
 
-    __slots__ = ("due_ms", "for_person", "seen", "what", "woken")
+    __slots__ = ("due_ms", "for_person", "seen", "stays_ms", "what", "woken")
 
-    def __init__(self, what: str, due_ms: int | None, for_person: bool) -> None:
+    def __init__(self, what: str, due_ms: int | None, for_person: bool, stays_ms: int | None = None) -> None:
         self.what, self.due_ms, self.for_person = what, due_ms, for_person
+        self.stays_ms = SHORT_MS if stays_ms is None else stays_ms
         self.seen = -1
         self.woken: asyncio.Future[None] | None = None
 
@@ -172,8 +174,10 @@ class Waits:
             execution.delivery.check_later()
             return
         due_ms = self._next_due()
-        if due_ms is not None and due_ms - execution.store.now_ms() <= SHORT_MS:
-            return  # the timer wakes it
+        if due_ms is not None:
+            stays_ms = max(one.stays_ms for one in self._all if one.due_ms == due_ms)
+            if due_ms - execution.store.now_ms() <= stays_ms:
+                return  # the timer wakes it
         execution.seal(Parked(self._change(due_ms), execution.run.id))
 
     def _change(self, due_ms: int | None) -> Park | Escalate:
@@ -197,17 +201,23 @@ def _wake(one: Wait) -> None:
 
 
 async def wait(
-    execution: Execution, what: str, check: Check[T], *, due_ms: int | None = None, for_person: bool = False
+    execution: Execution,
+    what: str,
+    check: Check[T],
+    *,
+    due_ms: int | None = None,
+    for_person: bool = False,
+    stays_ms: int | None = None,
 ) -> T:
     """Wait, outside any body, until `check` returns something; the run may park meanwhile.
 
     `check` is called now, on each news of the run, and once when the store's clock has reached `due_ms`.
     `what` is shown to people: "for the signal 'paid'". `for_person`: only a person can end the wait; a run
-    all of whose branches wait like that is escalated. When cancelled, it raises CancelledError and records
-    nothing.
+    all of whose branches wait like that is escalated. Due within `stays_ms`, the run stays in memory. When
+    cancelled, it raises CancelledError and records nothing.
     """
     await ready(execution)
-    return await _wait(execution, Wait(what, due_ms, for_person), check)
+    return await _wait(execution, Wait(what, due_ms, for_person, stays_ms), check)
 
 
 async def wait_until(execution: Execution, due_ms: int, what: str) -> None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ninelives.core.errors import UsageError
 from ninelives.core.governance.breaker import Breaker
 from ninelives.core.governance.costs import Cost
+from ninelives.core.governance.rate import Limit
 from ninelives.core.journal.approval import Approval
 from ninelives.core.values.retry import Retry
 
@@ -25,6 +26,7 @@ class DecisionOptions(TypedDict, total=False):
     name: str | None
     retry: Retry | None
     breaker: Breaker | None
+    limit: Limit | None
     timeout: float | None
     returns: Any
     ignore: Sequence[str]
@@ -62,6 +64,7 @@ class StepOptions(Struct, frozen=True, kw_only=True):
     name: str | None = None
     retry: Retry | None = None
     breaker: Any = None
+    limit: Any = None
     timeout: Any = None
     returns: Any = None
     ignore: Sequence[str] = ()

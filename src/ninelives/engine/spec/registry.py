@@ -14,6 +14,7 @@ from msgspec import Struct
 from ninelives.core.errors import DuplicateName, UnknownAgent, UsageError
 from ninelives.core.governance.breaker import Breaker
 from ninelives.core.governance.costs import Cost, cost_of
+from ninelives.core.governance.rate import Limit
 from ninelives.core.governance.taint import TaintChange, check_labels
 from ninelives.core.ids import check_id
 from ninelives.core.journal.approval import Approval, declared
@@ -59,6 +60,7 @@ class Step(Struct, frozen=True, eq=False):
     enclose: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     """Wraps the body of a transactional step; applied in `function`."""
     breaker: Breaker | None = None
+    limit: Limit | None = None
     explicit_id: KeyMaker | None = None
     """Makes a call's external id, if the step declares `id=`."""
     taint: TaintChange | None = None
@@ -136,6 +138,12 @@ def declared_breakers() -> dict[str, Breaker]:
     """Return the breakers that steps declare, by the steps' names."""
     steps = (find_step(name) for name in STEPS)
     return {step.name: step.breaker for step in steps if step is not None and step.breaker is not None}
+
+
+def needs_governor() -> bool:
+    """Return whether a step declares what all workers keep together: a breaker, a limit."""
+    steps = (find_step(name) for name in STEPS)
+    return any(step is not None and (step.breaker or step.limit) is not None for step in steps)
 
 
 def rivalry(known: Step, other: Step) -> DuplicateName:
@@ -267,6 +275,7 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         reads_only=options.reads_only,
         retry=_retry_of(options, named),
         breaker=_breaker_of(options, named),
+        limit=_limit_of(options, named),
         timeout_seconds=seconds,
         ignore=ignore,
         raises=check_raises(tuple(options.raises)),
@@ -320,6 +329,13 @@ def _breaker_of(options: StepOptions, named: str) -> Breaker | None:
         raise UsageError(
             f"{named}: breaker={given!r}", remedy="Give nl.Breaker(failures=5, within='1m', open='30s')"
         )
+    return given
+
+
+def _limit_of(options: StepOptions, named: str) -> Limit | None:
+    given = options.limit
+    if given is not None and not isinstance(given, Limit):
+        raise UsageError(f"{named}: limit={given!r}", remedy="Give nl.Limit(per_minute=60, key='openai')")
     return given
 
 

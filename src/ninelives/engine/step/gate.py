@@ -48,6 +48,8 @@ AGAIN_MS = 60_000
 """A call that is held asks again at least this often: what lifts the hold may fail to wake a parked run."""
 SOON_MS = 1_000
 """When to ask again if what holds a call says a time that is over."""
+BRIEF_MS = 3_000
+"""How long a call that only waits for its turn at a provider stays in memory: parking would cost more."""
 MOST_CHANGES = 20
 """How often a required document may change under one intent before a person is asked."""
 
@@ -257,7 +259,8 @@ async def _wait_while(execution: Execution, step: Step, call: Call, hold: Hold) 
             is_same = False  # asked again outside of this check, which stops the run
         return None if is_same and news.now_ms < due_ms else True
 
-    await wait(execution, hold.what, check, due_ms=due_ms)
+    stays_ms = BRIEF_MS if hold.is_brief else None
+    await wait(execution, hold.what, check, due_ms=due_ms, stays_ms=stays_ms)
 
 
 def _report(execution: Execution, call: Call, hold: Hold) -> None:
@@ -449,7 +452,8 @@ async def _wait_within(execution: Execution, hold: Hold) -> None:
         times += 1
         return True if times > 1 or news.now_ms >= due_ms else None
 
-    await wait(execution, hold.what, check, due_ms=due_ms)
+    stays_ms = BRIEF_MS if hold.is_brief else None
+    await wait(execution, hold.what, check, due_ms=due_ms, stays_ms=stays_ms)
 
 
 async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) -> Permit:

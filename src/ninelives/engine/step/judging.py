@@ -253,6 +253,8 @@ def require_allowed(
     if frame is not None and frame.taint is not None:  # what this body has read is on no record yet
         call = replace(call, taint=call.taint.union(frame.taint.adds))
     hold = held(governor, step, call)
+    if hold is not None and hold.is_brief:
+        hold = None
     why = f"it would have to wait {hold.what}" if hold is not None else ""
     if hold is None and governor.has_policy:
         verdict = judge(governor, step, call).verdict

@@ -12,9 +12,11 @@ import logging
 
 from ninelives.core.errors import NotDone
 from ninelives.core.governance.accounts import Reserve, Settle
+from ninelives.core.governance.costs import TOKENS
 from ninelives.core.governance.judged import held_by, presumed, released
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.journal.replay import read_body
+from ninelives.core.values.token_usage import usage_in
 from ninelives.engine.context import Frame
 from ninelives.engine.governor import Permit
 from ninelives.engine.run.current import execution_of
@@ -105,17 +107,27 @@ def outcome(
     """
     execution = execution_of(frame.position)
     error = found if isinstance(found, BaseException) else None
-    ended(execution, step, permit.call, error)
+    tokens = tokens_of(frame, found) if step.limit is not None else 0
+    ended(execution, step, permit.call, error, tokens)
     if permit.reserves:
         execution.component(OpenReservations).set(frame.position.id, ())
     return settles(execution, step, permit.call, permit.reserves, found, frame, permit.exceeds)
 
 
-def ended(execution: Execution, step: Step, call: Call, error: BaseException | None) -> None:
+def tokens_of(frame: Frame, found: bytes | BaseException | None) -> int:
+    """Return the tokens that a body has charged, or that its answer reports."""
+    charged = (frame.charged or {}).get(TOKENS)
+    if charged is not None:
+        return charged
+    usage = usage_in(found) if isinstance(found, bytes) else None
+    return usage.tokens if usage is not None else 0
+
+
+def ended(execution: Execution, step: Step, call: Call, error: BaseException | None, tokens: int = 0) -> None:
     """Report to what governs how a call ended."""
     governor = execution.governor
     if governor is not None:
         try:
-            governor.outcome(step, call, error)
+            governor.outcome(step, call, error, tokens)
         except Exception:  # (the outcome stands; what counts it must not change it)
             LOGGER.exception("run %r: %s: its end was not counted", call.run, call.step)

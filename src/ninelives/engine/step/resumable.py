@@ -24,6 +24,7 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.governance.accounts import AccountOp
+from ninelives.core.governance.costs import charged_usage
 from ninelives.core.journal.replay import Attempt, Recorded, write_body
 from ninelives.core.model.counter import TOKENS_IN, TOKENS_OUT
 from ninelives.core.model.run import Kind, StepKind
@@ -31,9 +32,9 @@ from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
-from ninelives.core.values.token_usage import usage_in
+from ninelives.core.values.token_usage import Usage, usage_in
 from ninelives.engine.commit.ticket import Draft, Extras, charging
-from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, StepPosition
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, Running, StepPosition
 from ninelives.engine.governor import Permit
 from ninelives.engine.run import identity, lookup
 from ninelives.engine.run.branch_task import BranchTask, current_branch, enter_body, leave_body
@@ -226,6 +227,8 @@ def result(frame: Frame, data: bytes) -> Draft:
     """Return the record of a step's value."""
     kind, position = frame.kind, frame.position
     usage = usage_in(data) if kind is StepKind.DECISION else None
+    if frame.charged is not None:  # what the body charges replaces what its value reports
+        usage = charged_usage(frame.charged) or usage
     if usage is None and not frame.failures and frame.taint is None:  # the hot path
         took = int((position.execution.loop.time() - frame.at) * 1000)
         body = write_body(frame.fingerprint, value=data, judged=frame.judged)
@@ -238,18 +241,31 @@ def result(frame: Frame, data: bytes) -> Draft:
         judged=frame.judged,
         taint=frame.taint,
     )
-    read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
-    position.execution.done[TOKENS_IN] += read
-    position.execution.done[TOKENS_OUT] += written
+    read, written = count_tokens(position.execution, usage)
     return (Kind.RESULT, position.id, body, (), Facts(kind, took_ms(frame), read, written))
+
+
+def count_tokens(execution: Running, usage: Usage | None) -> tuple[int, int]:
+    """Count the tokens of an outcome for this worker's metrics, and return those read and written."""
+    read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
+    execution.done[TOKENS_IN] += read
+    execution.done[TOKENS_OUT] += written
+    return read, written
 
 
 def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
     """Return the record of a step's failure."""
+    usage = charged_usage(frame.charged) if frame.charged is not None else None
     body = write_body(
-        frame.fingerprint, error=encoded, attempts=frame.failures, judged=frame.judged, taint=frame.taint
+        frame.fingerprint,
+        error=encoded,
+        attempts=frame.failures,
+        usage=usage,
+        judged=frame.judged,
+        taint=frame.taint,
     )
-    facts = Facts(frame.kind, took_ms(frame), error=error_text(error))
+    read, written = count_tokens(frame.position.execution, usage)
+    facts = Facts(frame.kind, took_ms(frame), read, written, error=error_text(error))
     return (Kind.FAILURE, frame.position.id, body, (), facts)
 
 

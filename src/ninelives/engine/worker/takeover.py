@@ -19,6 +19,7 @@ import msgspec
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, NineLivesError
 from ninelives.core.journal.recovery_log import Completion, Left, Recovery, Verified
+from ninelives.core.journal.replay import tokens_of
 from ninelives.core.journal.resources import open_in
 from ninelives.core.model.commit import Escalate
 from ninelives.core.model.log_entry import Happening, NewEntry
@@ -27,7 +28,6 @@ from ninelives.core.model.session import Session
 from ninelives.core.rules import deaths
 from ninelives.core.rules.counting import kind_of_start
 from ninelives.core.rules.recovery_check import JournalSummary, faults_of_keys, faults_of_state, summary_of
-from ninelives.core.values.token_usage import tokens_in
 from ninelives.engine.hooks import Hooks, Observer, RecordsCommitted, ResourceChecked, StepReplayed
 from ninelives.store import Store
 
@@ -78,7 +78,7 @@ class Takeover(Observer):
         self._replayed.append(event.record.seq)
         if event.declared.is_decision:
             self.decisions += 1
-            self.tokens += tokens_in(bytes(event.record.body.v or b""))
+            self.tokens += tokens_of(event.record.body)
 
     def resource_checked(self, event: ResourceChecked) -> None:
         """Count the check of a resource that the run holds; note a stale one."""

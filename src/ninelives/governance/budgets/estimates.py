@@ -27,10 +27,11 @@ from ninelives.core.governance.costs import (
     whole,
 )
 from ninelives.core.governance.verdicts import Call
+from ninelives.core.values.token_usage import Usage
 from ninelives.engine.spec import callbacks
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.budgets.declarations import Budget
-from ninelives.governance.budgets.prices import Price
+from ninelives.governance.budgets.prices import Price, micro_dollars
 
 MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """The arguments of model clients that limit how many tokens an answer has."""
@@ -50,8 +51,7 @@ def estimated(step: Step, call: Call, price: Price | None) -> dict[str, int]:
         if written is not None:
             read = len(msgspec.json.encode(call.args, enc_hook=repr))
             amounts.setdefault(TOKENS, read + written)
-            model = model_of(call.args)
-            found = price(model, read, written) if price is not None and model else None
+            found = micro_dollars(price, Usage(read, written, model_of(call.args)))
             if found is not None:
                 amounts.setdefault(USD, found)
     if SECONDS not in amounts and step.timeout_seconds is not None:

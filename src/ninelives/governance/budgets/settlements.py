@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from ninelives.core.errors import NotDone
 from ninelives.core.governance.costs import SECONDS, TOKENS, USD, charged_models
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.values.token_usage import Usage, usage_in
 from ninelives.governance.budgets.estimates import model_of
-from ninelives.governance.budgets.prices import Price
+from ninelives.governance.budgets.prices import Price, micro_dollars
 
 UNPRICED, PRESUMED = "unpriced", "presumed"
 """Counts in an account: calls whose model has no known price; failed calls that say nothing of their cost."""
@@ -79,11 +81,11 @@ def _dollars(
 ) -> tuple[int, bool]:
     """Return the dollars that are known to be spent, and whether all that is known to be used has a price."""
     total, is_all = charged.get(USD, 0), True
-    models = charged_models(charged)
-    if USD not in charged and not models and usage is not None:
-        models = {usage.model or model_of(call.args): (usage.tokens_in, usage.tokens_out)}
-    for model, (read, written) in models.items():
-        found = price(model, read, written) if price is not None and model else None
+    used = [Usage(read, written, model) for model, (read, written) in charged_models(charged).items()]
+    if USD not in charged and not used and usage is not None:
+        used = [replace(usage, model=usage.model or model_of(call.args))]
+    for one in used:
+        found = micro_dollars(price, one)
         total += found or 0
         is_all = is_all and found is not None
     return total, is_all

@@ -13,9 +13,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, Status, StatusCode
 
 from ninelives.core.errors import NineLivesError
+from ninelives.core.journal.replay import tokens_of
 from ninelives.core.model.run import State
 from ninelives.core.secret import masked_text
-from ninelives.core.values.token_usage import tokens_in, usage_in
+from ninelives.core.values.token_usage import usage_in
 from ninelives.engine import hooks
 from ninelives.ops.traces import names, span_ids
 from ninelives.ops.traces.dead_lives import dead_lives
@@ -166,7 +167,7 @@ class SpanObserver(hooks.Observer):
         life.steps += 1
         if event.declared.is_decision:
             life.decisions += 1
-            life.tokens += tokens_in(bytes(event.record.body.v or b""))
+            life.tokens += tokens_of(event.record.body)
 
     def attempt_failed(self, event: hooks.AttemptFailed) -> None:
         """Note on the life that an attempt is repeated."""

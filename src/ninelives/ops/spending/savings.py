@@ -16,7 +16,7 @@ Reads only.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,14 +28,14 @@ from ninelives.core.journal.replay import read_body
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.log_entry import Happening
 from ninelives.core.model.run import Kind, Record, StepKind
+from ninelives.core.values.token_usage import Usage, total
+from ninelives.governance.budgets.prices import Price
 
 if TYPE_CHECKING:
     from ninelives.stores.open import AnyStore
 
 _PAGE = 500
 _DAY_MS = 86_400_000
-Price = Callable[[str, int, int], float | None]
-"""Returns the price of tokens read and written by a model; None if it is not known."""
 
 
 class ModelSavings(Struct, frozen=True, kw_only=True):
@@ -167,28 +167,28 @@ def _models(
 ) -> tuple[ModelSavings, ...]:
     """Return what was saved by model: each decision once for each recovery that found it recorded."""
     calls: Counter[str] = Counter()
-    read: Counter[str] = Counter()
-    written: Counter[str] = Counter()
+    used: defaultdict[str, list[Usage]] = defaultdict(list)
     for run, recoveries in by_run.items():
-        for model, tokens_in, tokens_out, times in _decided(journals[run], recoveries):
-            calls[model] += times
-            read[model] += tokens_in * times
-            written[model] += tokens_out * times
-    return tuple(
-        ModelSavings(
-            model=model,
-            decisions=calls[model],
-            tokens_in=read[model],
-            tokens_out=written[model],
-            price=price(model, read[model], written[model]) if price is not None and model else None,
-        )
-        for model in sorted(calls)
+        for usage, times in _decided(journals[run], recoveries):
+            calls[usage.model] += times
+            used[usage.model] += [usage] * times
+    return tuple(_saved(model, calls[model], used[model], price) for model in sorted(calls))
+
+
+def _saved(model: str, decisions: int, used: list[Usage], price: Price | None) -> ModelSavings:
+    whole = total(used) or Usage(model=model)
+    prices = [price(one) for one in used] if price is not None and model else [None]
+    known = [one for one in prices if one is not None]
+    return ModelSavings(
+        model=model,
+        decisions=decisions,
+        tokens_in=whole.tokens_in,
+        tokens_out=whole.tokens_out,
+        price=float(sum(known)) if len(known) == len(prices) else None,
     )
 
 
-def _decided(
-    records: Sequence[Record], recoveries: Sequence[Recovery]
-) -> Iterator[tuple[str, int, int, int]]:
+def _decided(records: Sequence[Record], recoveries: Sequence[Recovery]) -> Iterator[tuple[Usage, int]]:
     turns = [record.seq for record in records if record.kind is Kind.TURN]
     for record in records:
         if record.kind is not Kind.RESULT or record.step_kind is not StepKind.DECISION or not record.body:
@@ -200,7 +200,7 @@ def _decided(
         )
         usage = read_body(record).usage
         if times and usage is not None:
-            yield usage.model, usage.tokens_in, usage.tokens_out, times
+            yield usage, times
 
 
 def _settled(journals: Iterable[Sequence[Record]], since_ms: int) -> Settled:
