@@ -31,7 +31,7 @@ from ninelives.engine.governor import Hold
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
 from ninelives.governance.budgets.estimates import declared, limit_of_tokens
-from ninelives.governance.parts import DocumentStore
+from ninelives.governance.parts import GovernedStore
 from ninelives.views import documents
 from ninelives.views.escape import shortened
 
@@ -129,7 +129,7 @@ class Rates:
 
     def __init__(
         self,
-        store: DocumentStore,
+        store: GovernedStore,
         limits: Mapping[str, tuple[str, Limit]],
         background: Background,
         changed: Callable[[], None],
