@@ -46,6 +46,9 @@ def declare() -> None:
     async def fetch(query: str) -> str:
         return query
 
+    @nl.agent(name="researcher")
+    async def researcher() -> None: ...
+
 
 def tables() -> str:
     """Return the tables that the manual shows."""

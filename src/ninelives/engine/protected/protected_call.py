@@ -321,7 +321,7 @@ class ProtectedCall:
         """Refuse to begin with other arguments than were judged. Raises NotDone; see `require_same`."""
         if self._admitted is not None:
             argument_changes.require_same(
-                self.step, self.args, self.kwargs, self._admitted, is_first=is_first
+                self.step, self.args, self.kwargs, self._admitted, self.execution.lists, is_first=is_first
             )
 
     def resume(self, start: StepBody) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ninelives.core.errors import NotDone, NotSerializable, UsageError
 from ninelives.core.values.fingerprint import Fingerprint, Taker
+from ninelives.core.values.lists import Memory
 
 LOGGER = logging.getLogger("ninelives.run")
 CHECKS = 3
@@ -38,13 +39,19 @@ class _Step(Protocol):
 
 
 def require_same(
-    step: _Step, args: tuple[Any, ...], kwargs: dict[str, Any], admitted: bytes, *, is_first: bool
+    step: _Step,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    admitted: bytes,
+    memory: Memory,
+    *,
+    is_first: bool,
 ) -> None:
     """Refuse a body other arguments than were judged or approved. Raises NotDone before the first attempt.
 
     Else raises UsageError: earlier attempts may have done something.
     """
-    if step.fingerprint(args, kwargs).digest == admitted:
+    if step.fingerprint(args, kwargs, memory).digest == admitted:
         return
     if is_first:
         raise NotDone("the run's code changed an argument while the call waited to begin")

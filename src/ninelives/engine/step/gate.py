@@ -204,7 +204,9 @@ def _permit(
 
 def _digest(gated: GatedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
     """Return the digest of arguments as they are judged; None if there is nothing in them to change."""
-    return None if gated.fingerprint.plain is not None else gated.step.fingerprint(args, kwargs).digest
+    if gated.fingerprint.plain is not None:
+        return None
+    return gated.step.fingerprint(args, kwargs, gated.execution.lists).digest
 
 
 def _left(gated: GatedCall, call: Call) -> tuple[Settle, ...]:

@@ -170,13 +170,14 @@ async def perform(  # noqa: PLR0912, PLR0915 (the hot path: one coroutine fewer)
             permit = said if type(said) is Permit and not said.accounts else await gate.open_gate(gated, said)
             body = partial(function, *permit.args, **permit.kwargs)
             if permit.digest is not None:
-                body = _as_admitted(step, permit.args, permit.kwargs, permit.digest, body)
+                body = _as_admitted(execution, step, permit.args, permit.kwargs, permit.digest, body)
         else:
             body = partial(function, *args, **kwargs)
             if step.approval is not None:
                 await approval.obtain(approval.request(execution, step, fingerprint, position, args, kwargs))
                 if fingerprint.plain is None:
-                    body = _as_admitted(step, args, kwargs, step.fingerprint(args, kwargs).digest, body)
+                    digest = step.fingerprint(args, kwargs, execution.lists).digest
+                    body = _as_admitted(execution, step, args, kwargs, digest, body)
         if not step.reads_only:
             # After the barrier: the body depends on all records
             # that are durable now, and salvage keeps those.
@@ -200,14 +201,19 @@ async def perform(  # noqa: PLR0912, PLR0915 (the hot path: one coroutine fewer)
 
 
 def _as_admitted(
-    step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], digest: bytes, body: Body
+    execution: Execution,
+    step: Step,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    digest: bytes,
+    body: Body,
 ) -> Body:
     """Return a body that begins no attempt with other arguments than were admitted."""
 
     def checked() -> Awaitable[Any]:
         frame = FRAME.get()
         is_first = frame is None or frame.attempt == 1
-        argument_changes.require_same(step, args, kwargs, digest, is_first=is_first)
+        argument_changes.require_same(step, args, kwargs, digest, execution.lists, is_first=is_first)
         return body()
 
     return checked
