@@ -104,8 +104,8 @@ def _charge_nothing() -> None:
 
 
 def _forget_starts() -> None:
-    reservations.presumed = released
-    budgets.at_least = lambda held, charged: {}
+    vars(reservations)["presumed"] = released
+    vars(budgets)["at_least"] = lambda held, charged: {}
 
 
 PLANTED: dict[str, Callable[[], None]] = {

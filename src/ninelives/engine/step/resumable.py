@@ -155,15 +155,7 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             await turn_away(execution)
         permit = None
         if execution.governing.governor is not None:
-            gated = GatedCall(
-                execution=execution,
-                step=step,
-                fingerprint=fingerprint,
-                position=position,
-                args=args,
-                kwargs=kwargs,
-                key=position.key(),
-            )
+            gated = GatedCall(execution, step, fingerprint, position, args, kwargs, position.key())
             said = gate.at_once(gated)
             permit = said if type(said) is Permit and not said.accounts else await gate.open_gate(gated, said)
             body = partial(function, *permit.args, **permit.kwargs)
