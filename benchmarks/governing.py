@@ -1,8 +1,10 @@
 """What governing costs: `python -m benchmarks.governing`. Prints tables; see docs/governance-cost.md.
 
 Steps: one run with its steps one after the other (W1), and many runs at once (W2), each without a policy,
-with one, and with a budget besides. They take turns in one process, so that a machine that changes its pace
-does so for all; what counts are the ratios of the turns of one round.
+with one, and with a budget besides; with resumable steps, which need a commit more for a budget, and with
+steps that are not resumable, whose two commits carry the reservation and its settlement. They take turns in
+one process, so that a machine that changes its pace does so for all; what counts are the ratios of the turns
+of one round.
 
 Verdicts: what a policy of 100 rules takes for one call, and the same of the Agent Governance Toolkit, in an
 environment of its own under build/peers, also in turns.
@@ -21,11 +23,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import ninelives as nl
 from benchmarks.policy import CALL, file, gate, rules
 from benchmarks.processes import run
-from benchmarks.programs import ours
+from benchmarks.programs import ours, play
 from benchmarks.programs.play import ROOT
 from benchmarks.programs.with_agt import PACKAGE
 from benchmarks.systems import System
@@ -40,19 +43,38 @@ AGT = System(
     setting="govern() around a function that does nothing",
     packages=(f"{PACKAGE}==5.0.0",),
 )
-ALLOW = '[policy]\nname = "bench"\ndefault = "deny"\n[[rule]]\nid = "it"\nactions = ["bench.step"]\n'
+STEPS = '"bench.step", "bench.once"'
+ALLOW = f'[policy]\nname = "bench"\ndefault = "deny"\n[[rule]]\nid = "it"\nactions = [{STEPS}]\n'
 
 
-def _denials(count: int, action: str) -> str:
-    """Return rules that are asked about the action, and do not apply."""
+@nl.action(name="bench.once", resumable=False)
+async def once(number: int) -> str:
+    """Give 1 KiB, as `bench.step` does; what it does must not be done twice."""
+    return play.text()
+
+
+@nl.agent(name="bench.onces")
+async def onces(steps: int) -> int:
+    """Take one step that is not resumable after the other."""
+    for number in range(steps):
+        await once(number)
+    return steps
+
+
+AGENTS: dict[str, Any] = {"": ours.sequence, ", not resumable": onces}
+
+
+def _denials(count: int, actions: str, name: str) -> str:
+    """Return rules that are asked about these actions, and do not apply."""
     return "".join(
-        f'[[rule]]\nid = "{action}-{number}"\nactions = ["{action}"]\n'
+        f'[[rule]]\nid = "{name}-{number}"\nactions = [{actions}]\n'
         f'when = "number > {1_000_000 + number}"\ndo = "deny"\n'
         for number in range(count)
     )
 
 
-POLICY = f'{ALLOW}when = "number >= 0"\ndo = "allow"\n{_denials(9, "bench.step")}{_denials(90, "bench.mark")}'
+OTHERS = _denials(9, STEPS, "step") + _denials(90, '"bench.mark"', "mark")
+POLICY = f'{ALLOW}when = "number >= 0"\ndo = "allow"\n{OTHERS}'
 BUDGET = '[[budget]]\nname = "all"\nscope = "store"\nper = "day"\nactions = 1_000_000_000\n'
 WAYS: dict[str, str] = {"nothing governs": "", "100 rules": POLICY, "100 rules, a budget": POLICY + BUDGET}
 
@@ -87,12 +109,12 @@ async def _in_turns(
     return took
 
 
-async def one_run(folder: Path, rounds: int, steps: int) -> dict[str, list[float]]:
+async def one_run(folder: Path, rounds: int, steps: int, agent: Any) -> dict[str, list[float]]:
     """W1: one run, one step after the other."""
 
     async def play(rt: nl.Runtime) -> float:
         began = time.perf_counter()
-        assert await rt.run(ours.sequence, steps) == steps
+        assert await rt.run(agent, steps) == steps
         return time.perf_counter() - began
 
     async with AsyncExitStack() as stack:
@@ -100,12 +122,12 @@ async def one_run(folder: Path, rounds: int, steps: int) -> dict[str, list[float
         return await _in_turns(await _runtimes(stack, folder, process), play, rounds, steps)
 
 
-async def many_runs(folder: Path, rounds: int, runs: int, steps: int) -> dict[str, list[float]]:
+async def many_runs(folder: Path, rounds: int, runs: int, steps: int, agent: Any) -> dict[str, list[float]]:
     """W2: many runs at once, from the first start to the last result."""
 
     async def play(rt: nl.Runtime) -> float:
         began = time.perf_counter()
-        started = await asyncio.gather(*(rt.start(ours.sequence, steps) for _ in range(runs)))
+        started = await asyncio.gather(*(rt.start(agent, steps) for _ in range(runs)))
         await rt.work(concurrency=runs, until_idle=True)
         assert [await one.result() for one in started] == [steps] * runs
         return time.perf_counter() - began
@@ -191,12 +213,13 @@ def main() -> None:
     print(f"Nine Lives {nl.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(dir=asked.folder) as made:
         folder = Path(made)
-        if "W1" in what:
-            title = f"W1: one run of 200 steps, one after the other; {asked.rounds} rounds"
-            _show_steps(title, asyncio.run(one_run(folder, asked.rounds, 200)))
-        if "W2" in what:
-            title = f"W2: 100 runs of 20 steps at once; {asked.rounds} rounds"
-            _show_steps(title, asyncio.run(many_runs(folder, asked.rounds, 100, 20)))
+        for kind, agent in AGENTS.items():
+            if "W1" in what:
+                title = f"W1: one run of 200 steps{kind}, one after the other; {asked.rounds} rounds"
+                _show_steps(title, asyncio.run(one_run(folder, asked.rounds, 200, agent)))
+            if "W2" in what:
+                title = f"W2: 100 runs of 20 steps{kind}, at once; {asked.rounds} rounds"
+                _show_steps(title, asyncio.run(many_runs(folder, asked.rounds, 100, 20, agent)))
     if "verdict" in what:
         _show_verdicts(*verdicts(max(1, asked.rounds // 3)))
 

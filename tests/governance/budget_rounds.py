@@ -1,9 +1,11 @@
 """`python -m tests.governance.budget_rounds --rounds 10000`: budgets under `kill -9`, judged by a ledger.
 
 A round is a tenant with a budget of 1,000 tokens and twenty calls at once, in four runs that two or more
-worker processes execute. Workers are killed at random. A call writes to a ledger, a file beside the store,
-what it spends. Over a round, the ledger never has more than the budget, nor has the account; and the account
-has spent exactly once what each recorded start had reserved. Exits with 1 if any round is otherwise.
+worker processes execute. Workers are killed at random, and one body in `--deadly` ends with its worker:
+before it has spent anything, or after. So starts without an outcome are common, and must count as spent. A
+call writes to a ledger, a file beside the store, what it spends. Over a round, the ledger never has more than
+the budget, nor has the account; and the account has spent exactly once what each recorded start had reserved.
+Exits with 1 if any round is otherwise.
 
 `--planted BUG` plays with a bug that makes budgets wrong: the judge must find it.
 """
@@ -27,11 +29,16 @@ from msgspec import Struct
 import ninelives as nl
 from ninelives.core.governance import accounts
 from ninelives.core.governance.accounts import Account, Settle
+from ninelives.core.governance.judged import released
 from ninelives.core.journal.replay import read_body
 from ninelives.core.model.run import Kind, RunQuery, State
+from ninelives.engine.step import reservations
+from ninelives.governance.budgets import budgets
 from tests.crash.stores import DURABLE, address, open_at, scratch
 
 LIMIT, AMOUNT, RUNS, CALLS, CHUNK = 1000, 70, 4, 5, 50
+DEADLY = 300
+"""One body in so many ends with its worker, and all calls of that worker with it."""
 POLICY = f"""
 [policy]
 name = "rounds"
@@ -44,14 +51,21 @@ tokens = {LIMIT}
 """
 LEDGER, POLICY_FILE = "ledger", "policy.toml"
 _HOME: list[Path] = []
+_CHANCE = random.SystemRandom()
+_deadly = [DEADLY]
 
 
 @nl.action(name="rounds.spend", cost=nl.Cost(tokens=AMOUNT))
 async def spend(tenant: int, number: int) -> int:
     """Spend, and say so in the ledger first: a kill between loses no line."""
+    doom = _CHANCE.randrange(2 * _deadly[0])
+    if doom == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
     ledger = os.open(_HOME[0] / LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(ledger, b"%d\n" % tenant)
     os.close(ledger)
+    if doom == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     await asyncio.sleep(0)
     nl.charge(tokens=AMOUNT)
     return number
@@ -89,7 +103,13 @@ def _charge_nothing() -> None:
     accounts.settled = lambda body, op: real(body, Settle(op.account, op.held, {}))
 
 
+def _forget_starts() -> None:
+    vars(reservations)["presumed"] = released
+    vars(budgets)["at_least"] = lambda held, charged: {}
+
+
 PLANTED: dict[str, Callable[[], None]] = {
+    "starts-forgotten": _forget_starts,
     "limit-not-compared": _compare_nothing,
     "charged-twice": _charge_twice,
     "not-charged": _charge_nothing,
@@ -131,9 +151,14 @@ def rounds(home: Path, count: int, *, workers: int = 2, kill_every: float = 0.25
                 next_kill = time.monotonic() + chance.uniform(0, 2 * pause)
             for pid in sorted(alive):
                 ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
+                if not ended:
+                    continue
+                alive.remove(pid)
+                if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                    alive.add(_forked(lambda: _work(home)))  # by its own body
+                    kills += 1
+                else:
                     assert status == 0, f"a worker ended with {status}"
-                    alive.remove(pid)
             time.sleep(0.005)
     return kills
 
@@ -239,7 +264,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--planted", choices=PLANTED)
+    parser.add_argument(
+        "--deadly", type=int, default=DEADLY, metavar="N", help="one body in N kills its worker"
+    )
     asked = parser.parse_args()
+    _deadly[0] = asked.deadly
     if asked.planted:
         PLANTED[asked.planted]()
     bad = 0

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def play(*words: str) -> subprocess.CompletedProcess[str]:
     """Play rounds in a process of its own: it forks, and this one may have threads."""
-    command = [sys.executable, "-m", "tests.governance.budget_rounds", *words]
+    command = [sys.executable, "-m", "tests.governance.budget_rounds", *words, "--deadly", "60"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -26,10 +26,11 @@ def test_killed_workers_neither_overrun_a_budget_nor_charge_twice(kind: str) -> 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "25 rounds" in ran.stdout
     assert " 0 faults" in ran.stdout
+    assert " 0 starts presumed" not in ran.stdout, "no worker died in a body"
 
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_the_ledger_finds_a_budget_that_is_wrong(bug: str) -> None:
-    ran = play("--rounds", "2", "--store", "sqlite", "--planted", bug)
+    ran = play("--rounds", "10", "--store", "sqlite", "--planted", bug)
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "  round 0" in ran.stdout
+    assert "  round " in ran.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+import ninelives as nl
 from ninelives.core.errors import UnknownRun, UsageError
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.model.commit import Park
@@ -108,6 +110,17 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_halted(
         halt(bench.store, selectors, **{"reason": "a fault", "by": "ada", **options})
     assert caught.value.remedy
     assert bench.store.read_documents(HALTS) == []
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_a_halt_from_code_ends_worker_processes_only_if_it_says_so(kill: bool) -> None:
+    async def main() -> None:
+        async with nl.Runtime("memory:") as rt:
+            made = await rt.halt(everything=True, reason="a fault", by="ada", kill=kill)
+            assert made.kills is kill
+            assert [one.kills for one in await rt.halts()] == [kill]
+
+    asyncio.run(main())
 
 
 def test_halts_declared_at_once_are_all_in_force(store: AnyStore, ground: Path) -> None:

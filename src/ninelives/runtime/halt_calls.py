@@ -32,10 +32,12 @@ class HaltCalls:
         by: str | None = None,
         everything: bool = False,
         until: str | datetime | None = None,
+        kill: bool = False,
     ) -> Halt:
         """Halt the calls that fit all that is given, in all workers, and return the halt: they wait.
 
-        `by`: your name; default: the login. `until`: 30m, 2h, or a time with its zone.
+        `by`: your name; default: the login. `until`: 30m, 2h, or a time with its zone. `kill`: supervisors
+        also end, with SIGKILL, the worker processes that execute halted runs.
         Raises UsageError; UnknownRun.
         """
         from ninelives.governance.halt_changes import Selectors, halt
@@ -43,7 +45,7 @@ class HaltCalls:
         chosen = Selectors(action=action, agent=agent, labels=labels or {}, run=run, everything=everything)
         person = login() if by is None else by
         return await self.call(
-            lambda store: halt(cast(Any, store), chosen, reason=reason, by=person, until=until)
+            lambda store: halt(cast(Any, store), chosen, reason=reason, by=person, until=until, kills=kill)
         )
 
     async def unhalt(

@@ -54,7 +54,7 @@ MOST_CHANGES = 20
 """How often a required document may change under one intent before a person is asked."""
 
 
-class GatedCall(Struct, frozen=True, kw_only=True):
+class GatedCall(Struct, frozen=True):
     """A call before the gate. `kind` is set for what is no step: a spawn.
 
     `keeps` is how the call was judged before, if its arguments must stay as they were rewritten then: its key
@@ -80,7 +80,7 @@ Said = Permit | Judgement | PolicyFailed | None
 
 
 def at_once(gated: GatedCall) -> Said:
-    """Return the permit of a resumable call that is plainly allowed: nothing holds it, and nobody is asked.
+    """Return the permit of a resumable call that is plainly allowed: nothing holds it, no person is asked.
 
     The hot path. What it returns else is for `open_gate`, so that no policy is asked twice.
     """

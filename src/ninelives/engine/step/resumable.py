@@ -157,15 +157,7 @@ async def perform(  # noqa: PLR0912, PLR0915 (the hot path: one coroutine fewer)
         body: Body
         permit: Permit | None = None
         if execution.governing.governor is not None:
-            gated = GatedCall(
-                execution=execution,
-                step=step,
-                fingerprint=fingerprint,
-                position=position,
-                args=args,
-                kwargs=kwargs,
-                key=position.key(),
-            )
+            gated = GatedCall(execution, step, fingerprint, position, args, kwargs, position.key())
             said = gate.at_once(gated)
             permit = said if type(said) is Permit and not said.accounts else await gate.open_gate(gated, said)
             body = partial(function, *permit.args, **permit.kwargs)
