@@ -26,6 +26,7 @@ from ninelives.core.model.commit import Verdict
 from ninelives.core.model.counter import StepCounts
 from ninelives.core.model.run import Kind, RunRow, StepKind
 from ninelives.core.model.totals import Facts
+from ninelives.core.model_calls.answered import Answered
 from ninelives.core.step_ids import write_step_id
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit.ticket import Draft
@@ -155,11 +156,12 @@ class Frame:
     before it began. `failures`: the failed attempts so far. `admitted_ms`: when, by the boot clock, the
     process last checked that it held its lease before the body began. `judged`: how a policy judged the call,
     if one did. `charged`: what the body has charged, by meter. `taint`: where the data that it reads comes
-    from.
+    from. `answered`: how a model call was answered.
     """
 
     __slots__ = (
         "admitted_ms",
+        "answered",
         "at",
         "attempt",
         "cancels",
@@ -186,6 +188,7 @@ class Frame:
         self.judged: Judged | None = None
         self.taint: TaintChange | None = None
         self.charged: dict[str, int] | None = None
+        self.answered: Answered | None = None
 
     def reads(self, taint: TaintChange) -> None:
         """Note that the body has called a step that reads data of this origin."""

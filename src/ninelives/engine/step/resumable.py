@@ -194,7 +194,8 @@ def result(frame: Frame, data: bytes) -> Draft:
     """Return the record of a step's value."""
     kind, position = frame.kind, frame.position
     usage = usage_in(data) if kind is StepKind.DECISION else None
-    if usage is None and not frame.failures and frame.taint is None:  # the hot path
+    is_plain = usage is None and not frame.failures and frame.taint is None
+    if is_plain and frame.answered is None:  # the hot path
         took = int((position.execution.loop.time() - frame.at) * 1000)
         body = write_body(frame.fingerprint, value=data, judged=frame.judged)
         return (Kind.RESULT, position.id, body, (), Facts(kind, took))
@@ -205,6 +206,7 @@ def result(frame: Frame, data: bytes) -> Draft:
         usage=usage,
         judged=frame.judged,
         taint=frame.taint,
+        answered=frame.answered,
     )
     read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
     position.execution.done[TOKENS_IN] += read
@@ -215,7 +217,12 @@ def result(frame: Frame, data: bytes) -> Draft:
 def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
     """Return the record of a step's failure."""
     body = write_body(
-        frame.fingerprint, error=encoded, attempts=frame.failures, judged=frame.judged, taint=frame.taint
+        frame.fingerprint,
+        error=encoded,
+        attempts=frame.failures,
+        judged=frame.judged,
+        taint=frame.taint,
+        answered=frame.answered,
     )
     facts = Facts(frame.kind, took_ms(frame), error=error_text(error))
     return (Kind.FAILURE, frame.position.id, body, (), facts)

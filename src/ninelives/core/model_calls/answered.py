@@ -1,0 +1,34 @@
+"""How a model call was answered: recorded with its outcome, for people and for sums.
+
+It is no part of a call's fingerprint, and replay reads nothing of it: what a step declares of hedging and
+caching may change between two lives of a run.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class CachedFrom(Struct, frozen=True):
+    """Where a cached answer came from: the step that recorded it, and when."""
+
+    run: str
+    step: str
+    at_ms: int
+
+
+class Answered(Struct, frozen=True, omit_defaults=True):
+    """How a call was answered.
+
+    `by` is the way that answered; empty if none did. `ways` is how many requests were sent, in all attempts.
+    `hedged_ms` is how long after the first request the second one was sent because no answer had come.
+    `lost` is how many requests were cancelled because another answered first. `cache` is how the cache
+    answered ("exact", "words", "meaning"), and `origin` from where: then nothing was sent.
+    """
+
+    by: str = ""
+    ways: int = 1
+    hedged_ms: int | None = None
+    lost: int = 0
+    cache: str = ""
+    origin: CachedFrom | None = None
