@@ -163,9 +163,8 @@ class Executor:
                 if takeover is not None:
                     # Read and valid; the quarantine reports its outcome.
                     takeover.journal, takeover.outcome = journal, "quarantined"
-                execution = Execution(journal, *self._parts(agent))
-                await quarantine.quarantine(self.calls, self._commits, execution)
-                return
+                left = Execution(journal, *self._parts(agent))
+                return await quarantine.quarantine(self.calls, self._commits, left)
             held = self._held[run.id] = lease, takeover
             following: Journal | None = journal
             is_back = True  # only at first: in later turns its resources were held all the time
@@ -213,7 +212,9 @@ class Executor:
             return None
         except Corrupt as error:
             damaged = Execution(_empty(run), *self._parts(agent))
-            items = await self.calls.call(lambda st: st.list_inbox(run=run.id, answered=True, limit=_ITEMS))
+            items = await self.calls.call(
+                lambda store: store.list_inbox(run=run.id, answered=True, limit=_ITEMS)
+            )
             if await escalation.settle(damaged, items):
                 await self._give_up(damaged, error)
             return None
