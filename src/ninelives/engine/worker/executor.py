@@ -66,7 +66,7 @@ from ninelives.store import Store
 INLINE_RECORDS = 300
 """Journals with more records are loaded in a thread, so as not to block the event loop."""
 
-_ITEMS = 10_000
+_MANY = 10_000
 _KINDS: dict[type[NineLivesError], ItemKind] = dict.fromkeys((Corrupt, KeyMissing), ItemKind.DAMAGE)
 _KINDS |= {StaleResource: ItemKind.RESOURCE, PolicyFailed: ItemKind.POLICY}
 
@@ -100,8 +100,8 @@ class Executor:
         self.calls = calls or StoreCaller(store)
         self._intents, self.hooks, self._lives = Intents(loop), hooks, lives
         self.executions: dict[str, Execution] = {}
-        self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.news = NewsReader(store, loop, self.executions)
+        self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
         self._loaded: dict[str, Journal] = {}
         self.born: dict[str, NewRun] = {}
@@ -164,7 +164,8 @@ class Executor:
                     # Read and valid; the quarantine reports its outcome.
                     takeover.journal, takeover.outcome = journal, "quarantined"
                 left = Execution(journal, *self._parts(agent))
-                return await quarantine.quarantine(self.calls, self._commits, left)
+                await quarantine.quarantine(self.calls, self._commits, left)
+                return
             held = self._held[run.id] = lease, takeover
             following: Journal | None = journal
             is_back = True  # only at first: in later turns its resources were held all the time
@@ -213,7 +214,7 @@ class Executor:
         except Corrupt as error:
             damaged = Execution(_empty(run), *self._parts(agent))
             items = await self.calls.call(
-                lambda store: store.list_inbox(run=run.id, answered=True, limit=_ITEMS)
+                lambda store: store.list_inbox(run=run.id, answered=True, limit=_MANY)
             )
             if await escalation.settle(damaged, items):
                 await self._give_up(damaged, error)
