@@ -66,7 +66,7 @@ from ninelives.store import Store
 INLINE_RECORDS = 300
 """Journals with more records are loaded in a thread, so as not to block the event loop."""
 
-_MANY = 10_000
+_MOST = 10_000
 _KINDS: dict[type[NineLivesError], ItemKind] = dict.fromkeys((Corrupt, KeyMissing), ItemKind.DAMAGE)
 _KINDS |= {StaleResource: ItemKind.RESOURCE, PolicyFailed: ItemKind.POLICY}
 
@@ -213,9 +213,7 @@ class Executor:
             return None
         except Corrupt as error:
             damaged = Execution(_empty(run), *self._parts(agent))
-            items = await self.calls.call(
-                lambda store: store.list_inbox(run=run.id, answered=True, limit=_MANY)
-            )
+            items = await self.calls.call(lambda one: one.list_inbox(run=run.id, answered=True, limit=_MOST))
             if await escalation.settle(damaged, items):
                 await self._give_up(damaged, error)
             return None
