@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context, ContextVar
 from itertools import count
 from typing import Protocol
@@ -65,6 +65,9 @@ class Running(Protocol):
 
     def write(self, drafts: Sequence[Draft], /) -> asyncio.Future[Verdict]:
         """Hand records to the committer."""
+
+    def retract(self, step: str, /) -> None:
+        """Retract what a step has emitted so far."""
 
     def seal(self, why: NineLivesError, /) -> None:
         """Refuse every further call and record."""
@@ -200,6 +203,28 @@ class Frame:
             if self.charged is None:
                 self.charged = {}
             self.charged[meter] = self.charged.get(meter, 0) + amount
+
+
+class WayFrame(Frame):
+    """One request of a body that asks several ways: the same position and key, and an output of its own.
+
+    `of` is the body's own frame. `may_emit` is asked before each item: items of one request only count.
+    """
+
+    __slots__ = ("may_emit", "of")
+
+    def __init__(self, of: Frame, may_emit: Callable[[], bool]) -> None:
+        super().__init__(of.position, of.fingerprint, of.kind)
+        self.of, self.may_emit = of, may_emit
+        self.at, self.admitted_ms, self.attempt, self.cancels = of.at, of.admitted_ms, of.attempt, of.cancels
+
+    def reads(self, taint: TaintChange) -> None:
+        """Note the origin of data that a called step reads, for the whole body."""
+        self.of.reads(taint)
+
+    def charge(self, meter: str, amount: int) -> None:
+        """Add to what the whole body has spent: a request that is cancelled may be billed all the same."""
+        self.of.charge(meter, amount)
 
 
 class WatchedFrame(Frame):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ninelives.core.clock import Clock
-from ninelives.core.model_calls.answered import Answered
 from ninelives.engine.context import Frame, Running
 from ninelives.engine.model_calls import Asks, AsksModels
 from ninelives.engine.spec.registry import Step
+from ninelives.models.ways import Ways
 from ninelives.store import Store
 
 
@@ -21,11 +21,11 @@ class Answers:
     """Answers model calls: an `engine.model_calls.AsksModels`."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+        self._store, self._clock, self._ways = store, clock, Ways()
 
     async def answer(
         self,
-        execution: Running,  # noqa: ARG002 (of the protocol)
+        execution: Running,
         step: Step,
         frame: Frame,
         ways: tuple[Asks, ...],
@@ -33,8 +33,7 @@ class Answers:
         kwargs: dict[str, Any],
     ) -> Any:
         """Return the answer of one attempt."""
-        frame.answered = Answered(by=step.name)
-        return await ways[0](*args, **kwargs)
+        return await self._ways.ask(execution, step, frame, ways, args, kwargs)
 
     def recorded(self, execution: Running, step: Step, frame: Frame, value: Any) -> None:
         """Note an outcome that is durable now."""

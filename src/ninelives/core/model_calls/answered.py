@@ -22,13 +22,15 @@ class Answered(Struct, frozen=True, omit_defaults=True):
 
     `by` is the way that answered; empty if none did. `ways` is how many requests were sent, in all attempts.
     `hedged_ms` is how long after the first request the second one was sent because no answer had come.
-    `lost` is how many requests were cancelled because another answered first. `cache` is how the cache
-    answered ("exact", "words", "meaning"), and `origin` from where: then nothing was sent.
+    `lost` is how many requests were cancelled because another answered first. `failed` are the errors of the
+    ways that did not answer, the latest. `cache` is how the cache answered ("exact", "words", "meaning"), and
+    `origin` from where: then nothing was sent.
     """
 
     by: str = ""
     ways: int = 1
     hedged_ms: int | None = None
     lost: int = 0
+    failed: tuple[str, ...] = ()
     cache: str = ""
     origin: CachedFrom | None = None

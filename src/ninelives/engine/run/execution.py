@@ -201,6 +201,11 @@ class Execution(Lifecycle):
             self.output = OutputBuffer(self)
         return self.output
 
+    def retract(self, step: str) -> None:
+        """Retract what a step has emitted so far: another request of it begins."""
+        if self.output is not None:
+            self.output.begin(step)
+
     def next_position(self, name: str) -> StepPosition:
         """Return the position of the next call of that name on this branch."""
         return StepPosition(self, BRANCH.get(), name)
