@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ninelives.core.step_ids import step_text
+
 
 class CachedFrom(Struct, frozen=True):
     """Where a cached answer came from: the step that recorded it, and when."""
@@ -34,3 +36,19 @@ class Answered(Struct, frozen=True, omit_defaults=True):
     failed: tuple[str, ...] = ()
     cache: str = ""
     origin: CachedFrom | None = None
+
+    def said(self, step: str) -> str:
+        """Return it in words; empty if a step of this name was answered as if it declared nothing of it."""
+        found = []
+        if self.cache:
+            of = f" of {step_text(self.origin.step)} in run {self.origin.run!r}" if self.origin else ""
+            found.append(f"the cached answer ({self.cache}){of}")
+        elif self.by not in ("", step):
+            found.append(f"by {self.by}")
+        if self.ways > 1:
+            found.append(f"{self.ways} requests")
+        if self.hedged_ms is not None:
+            found.append(f"a second one after {self.hedged_ms:,} ms")
+        if self.lost:
+            found.append(f"{self.lost} cancelled")
+        return ", ".join([*found, *self.failed])

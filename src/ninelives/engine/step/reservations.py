@@ -12,6 +12,7 @@ import logging
 
 from ninelives.core.errors import NotDone
 from ninelives.core.governance.accounts import Reserve, Settle
+from ninelives.core.governance.costs import LOST
 from ninelives.core.governance.judged import held_by, presumed, released
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.journal.replay import read_body
@@ -70,6 +71,8 @@ def settles(
 ) -> tuple[Settle, ...]:
     """Return how the commit of a call's outcome settles what it reserved; see `Governor.settles`."""
     governor, charged = execution.governor, dict((frame.charged if frame is not None else None) or {})
+    if frame is not None and frame.answered is not None and frame.answered.lost:
+        charged[LOST] = frame.answered.lost
     if governor is not None and governor.has_policy:
         try:
             return governor.settles(step, call, reserves, outcome, charged)
