@@ -1,4 +1,4 @@
-"""Budgets under hedging: each request that may be sent is reserved; a cancelled one counts as its estimate."""
+"""Budgets under hedging: what may be sent is reserved, and a cancelled request counts as its estimate."""
 
 from __future__ import annotations
 

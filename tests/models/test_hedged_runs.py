@@ -17,8 +17,10 @@ from ninelives.core.model.run import Kind
 from ninelives.core.model_calls.answered import Answered
 from ninelives.engine.context import Frame
 from ninelives.models.ways import Ways
+from ninelives.ops.check import Fit
 from ninelives.testing import Sandbox
 from ninelives.views import records_text
+from tests.edits.lives import rehearsed
 from tests.models.series import HttpError
 from tests.replay.lifetimes import QuickStore, Stage, first_life, run_async
 
@@ -106,6 +108,23 @@ def test_settings_may_change_between_two_lives() -> None:
     run_async(lambda: first_life(stage, store, declare(hedge=AT_ONCE, alternatives=[model.way("b")])))
     assert run_async(lambda: second(declare())) == "a: onea: two"
     assert len(model.requests) == 2
+
+
+def test_a_rehearsal_with_new_code_asks_nobody() -> None:
+    model, stage, store = Model(a=0.0, b=0.0), Stage(), QuickStore()
+    step = nl.decision(name="choose", alternatives=[model.way("b")], hedge=AT_ONCE)(model.way("a"))
+
+    @nl.agent
+    async def agent() -> Any:
+        answer = await step("one")
+        await stage.stop_here()
+        return answer + await step("two")
+
+    run_async(lambda: first_life(stage, store, agent))
+    row = store.read_run("run")
+    assert row is not None
+    assert rehearsed(store, row).fit is Fit.FITS
+    assert len(model.requests) == 1
 
 
 def test_a_journal_without_the_field_reads_as_before_and_one_with_it_by_older_code() -> None:

@@ -57,15 +57,12 @@ async def perform(
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], *ways: Asks
 ) -> Any:
     """Return the recorded answer of a step at its position in the run; if there is none, ask."""
-    if execution.asking is None:
-        raise InvariantViolation(f"{step.name} is called where nothing answers model calls")
-    asking = execution.asking
     executed: list[tuple[AsksModels, Frame]] = []
 
     def ask(*passed: Any, **named: Any) -> Awaitable[Any]:
-        frame = FRAME.get()
-        if frame is None:
-            raise InvariantViolation(f"{step.name} asks outside its frame")
+        frame, asking = FRAME.get(), execution.asking
+        if frame is None or asking is None:  # a rehearsal (`check`) executes nothing, and asks nothing
+            raise InvariantViolation(f"{step.name} is executed where nothing answers model calls")
         asks = asking.get()
         executed[:] = [(asks, frame)]
         return asks.answer(execution, step, frame, ways, passed, named)
