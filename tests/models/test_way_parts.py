@@ -53,6 +53,7 @@ def test_a_way_rests_after_failures_within_the_time_and_one_call_tries_it() -> N
     assert one.may_ask(120)
     assert one.asks()
     assert not one.may_ask(121), "one call tries; the others do not wait for it"
+    assert not one.asks()
     one.failed(121, tries=True)
     assert not one.may_ask(150)
     assert one.may_ask(151)

@@ -89,15 +89,13 @@ class Race:
         except asyncio.CancelledError:
             self._note_limit()
             self._cancel_others(None)
-            with suppress(asyncio.CancelledError):  # cancelled again: the requests have been, too
-                await self._ended()
+            await self._ended()
             raise
         finally:
             if self._timer is not None:
                 self._timer.cancel()
             self._cancel_others(None)
-        if self._ending:
-            await self._ended()
+        await self._ended()
         if self.winner is None:
             raise Unanswered
         return self._value
@@ -125,7 +123,8 @@ class Race:
         """Send another request: no answer has come in time."""
         budget, self._timer = self._known.budget, None
         is_over = self._done.done() or self._emits is not None or self._execution.sealed is not None
-        if is_over or budget is None or len(self._under_way) >= self._known.most:
+        # Of the whole attempt: requests that fail slowly would else be followed by ever more of them.
+        if is_over or budget is None or self.hedges + 1 >= self._known.most:
             return
         if budget.take():
             self.hedges += 1
@@ -236,17 +235,22 @@ class Race:
                 request.task.cancel()
 
     async def _ended(self) -> None:
-        """Wait until the cancelled requests have ended, for LOSER_SECONDS at most."""
-        left = [task for task in self._ending if not task.done()]
-        if not left:
-            return
-        _, stuck = await asyncio.wait(left, timeout=LOSER_SECONDS)
-        if stuck:
+        """Wait until the cancelled requests have ended, for LOSER_SECONDS at most.
+
+        Cancelled meanwhile, it waits on: an answer that is there is returned. The task's own count of
+        cancellations tells the engine, which decides what becomes of it.
+        """
+        left = {task for task in self._ending if not task.done()}
+        until = self._loop.time() + LOSER_SECONDS
+        while left and (rest := until - self._loop.time()) > 0:
+            with suppress(asyncio.CancelledError):
+                _, left = await asyncio.wait(left, timeout=rest)
+        if left:
             LOGGER.warning(
                 "run %r: %s: %d cancelled requests have not ended after %g s, and run on: do they catch "
                 "CancelledError?",
                 self._execution.run.id,
                 self._frame.position.id,
-                len(stuck),
+                len(left),
                 LOSER_SECONDS,
             )
