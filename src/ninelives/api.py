@@ -56,6 +56,8 @@ from ninelives.core.journal.output import Output as Output
 from ninelives.core.journal.settlement import Happened as Happened
 from ninelives.core.journal.settlement import NotHappened as NotHappened
 from ninelives.core.journal.settlement import Unknown as Unknown
+from ninelives.core.model_calls.declarations import Cache as Cache
+from ninelives.core.model_calls.declarations import Hedge as Hedge
 from ninelives.core.secret import Secret as Secret
 from ninelives.core.values.retry import Retry as Retry
 from ninelives.engine.agent.basics import branch as branch

@@ -129,7 +129,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: nl.agent(timeout=True)(_ask), r"timeout=True.*seconds"),
     (lambda: nl.action(int), r"does not say what its parameters are.*of your own"),
     (lambda: nl.action(reads_only=True, resumable=False)(_ask), r"reads_only=True and resumable=False"),
-    (lambda: nl.decision(retries=3)(_ask), "There are: aliases, breaker, cost, id, ignore, name, raises"),  # type: ignore[call-overload]
+    (lambda: nl.decision(retries=3)(_ask), "There are: aliases, alternatives, breaker, cache, cost, hedge"),  # type: ignore[call-overload]
 ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context, ContextVar
 from itertools import count
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from ninelives.core.model.commit import Verdict
 from ninelives.core.model.counter import StepCounts
 from ninelives.core.model.run import Kind, RunRow, StepKind
 from ninelives.core.model.totals import Facts
+from ninelives.core.model_calls.answered import Answered
 from ninelives.core.step_ids import write_step_id
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit.ticket import Draft
@@ -64,6 +65,9 @@ class Running(Protocol):
 
     def write(self, drafts: Sequence[Draft], /) -> asyncio.Future[Verdict]:
         """Hand records to the committer."""
+
+    def retract(self, step: str, /) -> None:
+        """Retract what a step has emitted so far."""
 
     def seal(self, why: NineLivesError, /) -> None:
         """Refuse every further call and record."""
@@ -155,11 +159,12 @@ class Frame:
     before it began. `failures`: the failed attempts so far. `admitted_ms`: when, by the boot clock, the
     process last checked that it held its lease before the body began. `judged`: how a policy judged the call,
     if one did. `charged`: what the body has charged, by meter. `taint`: where the data that it reads comes
-    from.
+    from. `answered`: how a model call was answered.
     """
 
     __slots__ = (
         "admitted_ms",
+        "answered",
         "at",
         "attempt",
         "cancels",
@@ -186,6 +191,7 @@ class Frame:
         self.judged: Judged | None = None
         self.taint: TaintChange | None = None
         self.charged: dict[str, int] | None = None
+        self.answered: Answered | None = None
 
     def reads(self, taint: TaintChange) -> None:
         """Note that the body has called a step that reads data of this origin."""
@@ -197,6 +203,28 @@ class Frame:
             if self.charged is None:
                 self.charged = {}
             self.charged[meter] = self.charged.get(meter, 0) + amount
+
+
+class WayFrame(Frame):
+    """One request of a body that asks several ways: the same position and key, and an output of its own.
+
+    `of` is the body's own frame. `may_emit` is asked before each item: items of one request only count.
+    """
+
+    __slots__ = ("may_emit", "of")
+
+    def __init__(self, of: Frame, may_emit: Callable[[], bool]) -> None:
+        super().__init__(of.position, of.fingerprint, of.kind)
+        self.of, self.may_emit = of, may_emit
+        self.at, self.admitted_ms, self.attempt, self.cancels = of.at, of.admitted_ms, of.attempt, of.cancels
+
+    def reads(self, taint: TaintChange) -> None:
+        """Note the origin of data that a called step reads, for the whole body."""
+        self.of.reads(taint)
+
+    def charge(self, meter: str, amount: int) -> None:
+        """Add to what the whole body has spent: a request that is cancelled may be billed all the same."""
+        self.of.charge(meter, amount)
 
 
 class WatchedFrame(Frame):

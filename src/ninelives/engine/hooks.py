@@ -361,17 +361,19 @@ class Hooks:
         if calls := self._calls.get("life_left"):
             self._send(calls, LifeLeft(**of_row(run)))
 
-    def around(self, step: Step) -> Callable[..., Any]:
-        """Return a step's function, with its beginning and end reported."""
+    def around(self, step: Step, ask: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Return a step's function, or what asks its ways, with its beginning and end reported."""
+        function = step.function if ask is None else ask
         if not self._wants_bodies:
-            return step.function
+            return function
         if step.enclose is None:
-            return self._watched(step, step.function)
+            return self._watched(step, function, step.is_async or ask is not None)
         # Inside the user's transaction: a fault injected at the end of the body comes before its commit.
-        return step.enclose(self._watched(step, step.function.__wrapped__))  # type: ignore[attr-defined]
+        inner = step.function.__wrapped__  # type: ignore[attr-defined]
+        return step.enclose(self._watched(step, inner, step.is_async))
 
-    def _watched(self, step: Step, function: Callable[..., Any]) -> Callable[..., Any]:
-        if step.is_async:
+    def _watched(self, step: Step, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+        if is_async:
 
             @functools.wraps(function)
             async def body(*args: Any, **kwargs: Any) -> Any:

@@ -23,6 +23,7 @@ from ninelives.engine.commit.loop_commits import LoopCommits
 from ninelives.engine.commit.sealing import cipher_of
 from ninelives.engine.governor import Governing, Governor
 from ninelives.engine.hooks import Observer, hooks_for
+from ninelives.engine.model_calls import Asking, AsksModels
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.spec.registry import AGENTS, Agent, get_agent, needs_governor
 from ninelives.engine.worker import event_loop
@@ -105,6 +106,7 @@ class Runtime(HaltCalls):
         self.governing = Governing(process.governor)
         """What governs the runs of this runtime."""
         self._governor: StoreGovernor | None = None
+        self._asking = Asking(self._make_asks)
         self._started: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -133,6 +135,7 @@ class Runtime(HaltCalls):
             calls=self._calls,
             lives=process.lives,
             governing=self.governing,
+            asking=self._asking,
         )
         self._executor.completed = self._completed
         self._spare = IdleSession(self._loop)
@@ -168,6 +171,12 @@ class Runtime(HaltCalls):
 
         self._governor = await govern(self.governing, cast(Any, self.store), self._policy)
 
+    def _make_asks(self) -> AsksModels:
+        # Lazily: a process whose steps declare nothing of it does not pay for the import.
+        from ninelives.models.install import make_asks
+
+        return make_asks(self.store, self._clock)
+
     async def _stop_working(self) -> None:
         """Cancel the work in progress. Workers seal their runs first, so that run code cannot block us."""
         working = list(self._working)
@@ -186,6 +195,7 @@ class Runtime(HaltCalls):
         await asyncio.to_thread(self._committer.close)
         if self._governor is not None:
             await asyncio.to_thread(self._governor.close)
+        await asyncio.to_thread(self._asking.close)
         if isinstance(self._given, str) or self._given is None:
             await asyncio.to_thread(self.store.close)
             # After the store is closed, which ends the wait in which the thread stands.

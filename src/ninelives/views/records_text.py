@@ -26,7 +26,10 @@ PREVIEW_CHARACTERS, _HISTORY_CHARACTERS = 120, 200
 
 
 class RecordText(Struct, frozen=True, kw_only=True):
-    """One record, for people. `verdict` says how a policy judged the call, if this record does."""
+    """One record, for people.
+
+    `verdict` says how a policy judged the call, `answered` how a model call was answered, if the record does.
+    """
 
     seq: int
     at: datetime
@@ -39,10 +42,14 @@ class RecordText(Struct, frozen=True, kw_only=True):
     took_ms: int | None
     epoch: int | None
     verdict: str = ""
+    answered: str = ""
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One line of a run's history. `place` names the step as `Run.fork(at=)` accepts it: "refund[0]"."""
+    """One line of a run's history. `place` names the step as `Run.fork(at=)` accepts it: "refund[0]".
+
+    `answered` says how a model call was answered, where it was hedged, cached or answered by an alternative.
+    """
 
     seq: int
     at: datetime
@@ -52,6 +59,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     number: int
     text: str
     place: str = ""
+    answered: str = ""
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
@@ -104,6 +112,7 @@ def lines(records: Iterable[Record]) -> list[RecordText]:
             took_ms=record.took_ms,
             epoch=record.epoch,
             verdict=verdict_of(record),
+            answered=answered_of(record),
         )
         for record in records
         for branch, step, number in (step_parts(record.step),)
@@ -122,6 +131,7 @@ def history(records: Iterable[Record]) -> list[Entry]:
             number=number or 0,
             text=text if len(text) <= _HISTORY_CHARACTERS else f"{text[:_HISTORY_CHARACTERS]}…",
             place=step_text(record.step) if record.step else "",
+            answered=answered_of(record),
         )
         for record in records
         for branch, step, number in (step_parts(record.step),)
@@ -175,9 +185,16 @@ def verdict_of(record: Record) -> str:
     return str(body.j) if body is not None and body.j is not None else ""
 
 
+def answered_of(record: Record) -> str:
+    """Return how a model call was answered, in words; empty if that is not worth a word."""
+    body = body_of(record) if b'"m":{' in record.body else None
+    return body.m.said(step_parts(record.step)[1]) if body is not None and body.m is not None else ""
+
+
 def with_verdict(line: RecordText) -> str:
-    """Return what a record says, with how a policy judged its call."""
-    return f"{line.value} ({line.verdict})".strip() if line.verdict else line.value
+    """Return what a record says, with how a policy judged its call, and how a model answered it."""
+    said = "; ".join(one for one in (line.verdict, line.answered) if one)
+    return f"{line.value} ({said})".strip() if said else line.value
 
 
 def step_parts(step: str) -> tuple[str, str, int | None]:

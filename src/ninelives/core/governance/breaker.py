@@ -7,6 +7,7 @@ another one may try once that time is over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -16,25 +17,32 @@ from msgspec.structs import replace
 from ninelives.core.durations import duration_ms
 from ninelives.core.errors import UsageError
 
-FAILURES_AT_MOST = 1_000
+_FACTOR = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)x", re.ASCII)
+FAILURES_AT_MOST, SLOW_AT_MOST = 1_000, 1_000
 
 
 class Breaker(Struct, frozen=True, kw_only=True):
     """After `failures` failures `within` a time, calls of a step wait as long as `open` says; then one tries.
 
     It holds for all workers of a store; no call fails by it.
+
+    Of a step with alternatives the same numbers also hold for each way to ask, in each process: after that
+    many failures the next way is asked instead, for as long as `open` says; then one call tries again. With
+    `slow`, such as "8x", answers that take that many times as long as usual count as well. The store's
+    breaker then counts only calls that no way has answered.
     """
 
     failures: int = 5
     within: str = "1m"
     open: str = "30s"
+    slow: str | None = None
 
     def __post_init__(self) -> None:
         if type(self.failures) is not int or not 1 <= self.failures <= FAILURES_AT_MOST:
             raise UsageError(
                 f"a breaker's failures={self.failures!r}", remedy=f"Give a number, 1 to {FAILURES_AT_MOST:,}"
             )
-        _ = self.within_ms, self.open_ms
+        _ = self.within_ms, self.open_ms, self.slow_factor
 
     @property
     def within_ms(self) -> int:
@@ -45,6 +53,19 @@ class Breaker(Struct, frozen=True, kw_only=True):
     def open_ms(self) -> int:
         """How long calls wait before one is tried."""
         return span_ms("a breaker's open", self.open)
+
+    @property
+    def slow_factor(self) -> float | None:
+        """How many times the usual latency counts as slow; None if no latency does."""
+        if self.slow is None:
+            return None
+        given: object = self.slow
+        found = _FACTOR.fullmatch(given) if isinstance(given, str) else None
+        if found is None or not 1 < float(found[1]) <= SLOW_AT_MOST:
+            raise UsageError(
+                f"a breaker's slow={self.slow!r}", remedy=f"Write it as '8x': above 1, up to {SLOW_AT_MOST}"
+            )
+        return float(found[1])
 
 
 class BreakerState(Struct, frozen=True, omit_defaults=True):

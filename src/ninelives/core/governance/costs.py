@@ -74,6 +74,8 @@ def shown(meter: str, amount: int) -> str:
     return f"{amount:,} {meter}" if amount != 1 else f"1 {meter.removesuffix('s')}"
 
 
+LOST = "lost requests"
+"""Under this name it is counted how many requests of a call were cancelled, since another answered first."""
 READ, WRITTEN = "in ", "out "
 """Before a model's name: what a body charged of its tokens, to be priced when the call is settled."""
 

@@ -21,6 +21,7 @@ from ninelives.core.journal.fork_origin import Passage, read_origin
 from ninelives.core.journal.output import read_output
 from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Kind, Record, StepKind
+from ninelives.core.model_calls.answered import Answered
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.token_usage import Usage, usage_in
 
@@ -49,7 +50,7 @@ class StepBody(Struct, frozen=True, omit_defaults=True):
     `attempts` are those that failed before; `usage` is the cost that a model's answer reports. `r` is what
     the code received of a signal `v`, where its type has fields: the sender may have sent more. `j` is how a
     policy judged the call, in the first record that the step wrote. `o` is where the data came from, `x` what
-    of that no longer counts (see `core.governance.taint`).
+    of that no longer counts (see `core.governance.taint`). `m` is how a model call was answered.
     """
 
     f: str = ""
@@ -62,6 +63,7 @@ class StepBody(Struct, frozen=True, omit_defaults=True):
     j: Judged | None = None
     o: tuple[str, ...] = ()
     x: tuple[str, ...] = ()
+    m: Answered | None = None
 
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -427,9 +429,10 @@ def write_body(
     shown: Mapping[str, str] | None = None,
     judged: Judged | None = None,
     taint: TaintChange | None = None,
+    answered: Answered | None = None,
 ) -> bytes:
     """Return the body of a step's record; `shown` are the arguments of a step without a fingerprint."""
-    is_plain = not attempts and usage is None and taint is None
+    is_plain = not attempts and usage is None and taint is None and answered is None
     if fingerprint is not None and value is not None and is_plain:
         # The hot path: the same bytes as the encoder's, without its copies.
         preview = _ENCODE(fingerprint.preview())
@@ -447,6 +450,7 @@ def write_body(
             j=judged,
             o=taint.adds if taint is not None else (),
             x=taint.removes if taint is not None else (),
+            m=answered,
         )
     )
 

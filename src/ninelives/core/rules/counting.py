@@ -20,6 +20,10 @@
 | `decisions` | agent | a decision was executed and its outcome recorded |
 | `actions` | agent, kind: read, resumable, once, keyed | the same for an action |
 | `tokens` | agent, direction: in, out | a token that such a decision reported |
+| `model_requests` | agent | a request of a step that declares alternatives, a hedge or a cache |
+| `hedges` | agent, outcome: won, lost, refused | a second request; `refused`: the budget had nothing left |
+| `fallbacks` | agent | a request sent another way because one had failed |
+| `cache_answers` | agent, near: exact, words, meaning, miss | a call that the cache answered, or did not |
 
 `le` is one of `BUCKETS`, in seconds, or `+Inf`; buckets are not cumulative, and their sum is the count.
 `keyed` is an action with a business key, `once` another one that is not resumable. In `steps_redone` both are
@@ -27,9 +31,9 @@ not resumable, and settled before anything is done again; `decision`, `read` and
 again, those of resumable actions with a key among them.
 `lost` are runs whose journal cannot be read. `agent` is empty in what an older version has written.
 
-All but the last three are exact: they change in the transaction that causes them. `runs_started` and
+All but the last seven are exact: they change in the transaction that causes them. `runs_started` and
 `runs_ended` cost no write at all: they are counted in the rows of runs, and the stored counter, the base,
-only grows when a row leaves that count (a retried run; a run that `prune` forgets). The last three are kept
+only grows when a row leaves that count (a retried run; a run that `prune` forgets). The last seven are kept
 by workers as plain integers and written with each renewal of the lease into the session's row. The end of
 the session adds them to the counters. So a death loses what was done since the last renewal, a third of the
 lease, and no more.
@@ -48,8 +52,17 @@ from ninelives.core.errors import Corrupt, UsageError
 from ninelives.core.journal.recovery_log import Left, Recovery
 from ninelives.core.journal.settlement import read_start
 from ninelives.core.model.counter import (
+    CACHE_EXACT,
+    CACHE_MEANING,
+    CACHE_MISS,
+    CACHE_WORDS,
     DECISIONS,
+    FALLBACKS,
+    HEDGES_LOST,
+    HEDGES_REFUSED,
+    HEDGES_WON,
     KEYED,
+    MODEL_REQUESTS,
     ONCE,
     READS,
     RESUMABLE,
@@ -82,6 +95,15 @@ _STEPS: tuple[tuple[int, str, dict[str, str]], ...] = (
     (KEYED, "actions", {"kind": "keyed"}),
     (TOKENS_IN, "tokens", {"direction": "in"}),
     (TOKENS_OUT, "tokens", {"direction": "out"}),
+    (MODEL_REQUESTS, "model_requests", {}),
+    (HEDGES_WON, "hedges", {"outcome": "won"}),
+    (HEDGES_LOST, "hedges", {"outcome": "lost"}),
+    (HEDGES_REFUSED, "hedges", {"outcome": "refused"}),
+    (FALLBACKS, "fallbacks", {}),
+    (CACHE_EXACT, "cache_answers", {"near": "exact"}),
+    (CACHE_WORDS, "cache_answers", {"near": "words"}),
+    (CACHE_MEANING, "cache_answers", {"near": "meaning"}),
+    (CACHE_MISS, "cache_answers", {"near": "miss"}),
 )
 
 

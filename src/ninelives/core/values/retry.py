@@ -78,7 +78,7 @@ def classify(exc: BaseException) -> Reason:
     if isinstance(exc, _POISON):
         return Reason.POISON
     # Before the class names: a client's generic error may carry a 400, which no retry changes.
-    status = _status(exc)
+    status = status_of(exc)
     if status is not None:
         return _reason_of_status(status, exc)
     cause = _read(exc, "reason") if isinstance(exc, OSError) else None
@@ -113,7 +113,8 @@ def _read(holder: object, name: str) -> Any:
         return None
 
 
-def _status(exc: BaseException) -> int | None:
+def status_of(exc: BaseException) -> int | None:
+    """Return the HTTP status that an error carries; None if it has none."""
     found = [_read(exc, name) for name in ("status_code", "status", "code")]
     found.append(_read(_read(exc, "response"), "status_code"))
     return next((one for one in found if type(one) is int and 400 <= one <= 599), None)

@@ -30,7 +30,7 @@ from ninelives.engine.spec.registry import (
     make_step,
     refuse_rival,
 )
-from ninelives.engine.step import judging, threads
+from ninelives.engine.step import judging, model_call, threads
 from ninelives.engine.step import resumable as steps
 
 P = ParamSpec("P")
@@ -146,6 +146,10 @@ def decision(function: Callable[..., Any] | None = None, /, **options: Any) -> A
       run has these labels, which policies read (`taint`), until `nl.declassify` removes them.
     - `cost`: what a call may cost at most: dollars, an `nl.Cost`, or a function of the arguments that returns
       one. It is reserved in the budgets that count the step (docs/budgets.md).
+    - `alternatives`: other functions with the same parameters, asked in this order when a way to ask fails.
+    - `hedge`: an `nl.Hedge`: when the answer takes long, a second request is sent, to the next alternative or
+      to the same function; the first answer counts, and the other request is cancelled.
+    - `cache`: an `nl.Cache`: answers that other runs have recorded are used again (docs/models.md).
     """
     refuse_options(options, is_decision=True)
     return _declare(function, {**options, "is_decision": True, "reads_only": True})
@@ -179,7 +183,7 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     - `reads_only=True`: the action only reads, so repeating it is harmless. It is retried for hours, as a
       decision is; any other action is tried three times by default.
     - `id`, `name`, `retry`, `breaker`, `limit`, `timeout`, `returns`, `ignore`, `raises`, `aliases`,
-      `upgrade`, `taint`, `cost`: see `decision`.
+      `upgrade`, `taint`, `cost`: see `decision`. With `reads_only=True` also `alternatives`, `hedge`, `cache`.
     """
     refuse_options(options, is_decision=False)
     return _declare(function, options)
@@ -204,6 +208,8 @@ def _declare(function: Callable[..., Any] | None, options: dict[str, Any]) -> An
 def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
     if step.is_async:
         execute = steps.call if step.effect is None else non_resumable.call
+        if step.model_call is not None:
+            execute = model_call.call
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             # Empty unless two functions share a name: the hot path pays one test.
@@ -214,6 +220,8 @@ def _wrap(step: Step, declared: Callable[..., Any]) -> Any:
         wrapped: Any = call
     else:
         execute_plain = threads.call if step.effect is None else non_resumable.call_plain
+        if step.model_call is not None:
+            execute_plain = model_call.call_plain
 
         def call_plain(*args: Any, **kwargs: Any) -> Any:
             if RIVALS:

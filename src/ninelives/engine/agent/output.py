@@ -18,7 +18,7 @@ from typing import Any
 from ninelives.core.errors import NotSerializable
 from ninelives.core.journal.output import encode_item, write_output
 from ninelives.core.model.run import Kind
-from ninelives.engine.context import FRAME, Frame
+from ninelives.engine.context import FRAME, Frame, WayFrame
 from ninelives.engine.run.current import current
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.step.threads import refuse_on_loop
@@ -55,6 +55,8 @@ def emit_from_thread(value: object) -> None:
 
 
 async def _add(execution: Execution, frame: Frame, data: bytes) -> None:
+    if isinstance(frame, WayFrame) and not frame.may_emit():
+        return  # another request of this step has emitted first, and is the one that answers
     flooded = execution.output_buffer().add(frame, data)
     if flooded is not None:
         # A sealed execution gets no verdict: without this, the emit would wait until it is cancelled.

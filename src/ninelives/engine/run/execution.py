@@ -39,6 +39,7 @@ from ninelives.engine.context import BRANCH, FRAME, Branch, StepPosition
 from ninelives.engine.governor import Governing, Governor
 from ninelives.engine.hooks import Hooks
 from ninelives.engine.lease import ENDLESS, Endless, Lease
+from ninelives.engine.model_calls import Asking
 from ninelives.engine.run.branch_task import BranchTask
 from ninelives.engine.run.delivery import Delivery
 from ninelives.engine.run.intents import Intents
@@ -84,16 +85,17 @@ class Execution(Lifecycle):
         is_pipelined: bool,
         hooks: Hooks | None = None,
         lease: Lease | Endless = ENDLESS,
+        governing: Governing | None = None,
+        asking: Asking | None = None,
         *,
         gate: Gate | None = None,
-        governing: Governing | None = None,
     ) -> None:
         super().__init__(journal.run, loop)
         self.turn = journal.run.turn
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
         self.store, self.clock, self.is_pipelined = store, clock, is_pipelined
         self.intents, self.lease, self.hooks, self._gate = intents, lease, hooks, gate
-        self.governing = governing or Governing()
+        self.governing, self.asking = governing or Governing(), asking
         self.replay = Replay(journal.records)
         self._started_with = of_run(journal.run.labels)
         self.moved: list[tuple[str, str]] = []
@@ -198,6 +200,11 @@ class Execution(Lifecycle):
         if self.output is None:
             self.output = OutputBuffer(self)
         return self.output
+
+    def retract(self, step: str) -> None:
+        """Retract what a step has emitted so far: another request of it begins."""
+        if self.output is not None:
+            self.output.begin(step)
 
     def next_position(self, name: str) -> StepPosition:
         """Return the position of the next call of that name on this branch."""

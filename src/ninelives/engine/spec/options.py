@@ -17,6 +17,7 @@ from ninelives.core.governance.breaker import Breaker
 from ninelives.core.governance.costs import Cost
 from ninelives.core.governance.rate import Limit
 from ninelives.core.journal.approval import Approval
+from ninelives.core.model_calls.declarations import Cache, Hedge
 from ninelives.core.values.retry import Retry
 
 
@@ -36,6 +37,9 @@ class DecisionOptions(TypedDict, total=False):
     upgrade: Callable[[Any], Any] | None
     taint: str | Sequence[str] | None
     cost: float | Decimal | Cost | Callable[..., float | Decimal | Cost] | None
+    alternatives: Sequence[Callable[..., Any]]
+    hedge: Hedge | None
+    cache: Cache | None
 
 
 class TransactionalOptions(DecisionOptions, total=False):
@@ -74,6 +78,9 @@ class StepOptions(Struct, frozen=True, kw_only=True):
     upgrade: Callable[[Any], Any] | None = None
     taint: Any = None
     cost: Any = None
+    alternatives: Any = ()
+    hedge: Any = None
+    cache: Any = None
     reads_only: bool = False
     approval: Any = False
     key: Any = None

@@ -27,6 +27,7 @@ from ninelives.core.values.retry import Retry, default_retry
 from ninelives.engine.spec import functions
 from ninelives.engine.spec.argument_changes import CHECKS, ChecksLeft
 from ninelives.engine.spec.callbacks import refuse_async
+from ninelives.engine.spec.model_calls import ModelCall, make_model_call
 from ninelives.engine.spec.options import StepOptions
 from ninelives.engine.spec.protection import KeyMaker, Protection, key_maker, make_protection
 from ninelives.engine.spec.transactions import enclose, without_connection
@@ -69,6 +70,8 @@ class Step(Struct, frozen=True, eq=False):
     """What a call may cost at most, or a function of its arguments."""
     by_position: tuple[str, ...] | None = None
     """The names of its parameters, if all of them may be given by position."""
+    model_call: ModelCall | None = None
+    """How its calls are answered, if it declares alternatives, a hedge or a cache."""
 
     @property
     def is_transactional(self) -> bool:
@@ -291,6 +294,7 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         taint=_taint_of(options, named),
         cost=_cost_of(options.cost, named),
         by_position=_by_position(signature),
+        model_call=make_model_call(function, signature, options, named),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, ParamSpec, TypeVar
@@ -52,16 +52,25 @@ def at_home(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
 
 
 async def ask(
-    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], perform: Perform
+    execution: Execution,
+    step: Step,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    perform: Perform,
+    functions: Sequence[Callable[..., Any]] = (),
 ) -> Any:
-    """Perform a step on its run's event loop and run its body on this one."""
+    """Perform a step on its run's event loop and run its body on this one.
+
+    `functions` are its ways to ask, if there are several; `perform` is given a body for each.
+    """
     call = _Call(execution, lambda: first_call(step, args, kwargs))
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
 
-    def body(*passed: Any, **named: Any) -> Any:
-        return call.body(lambda: function(*passed, **named))
+    def body_of(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *passed, **named: call.body(lambda: function(*passed, **named))
 
-    return await call.result(lambda: perform(execution, step, args, kwargs, body))
+    own = functions or (step.function if execution.hooks is None else execution.hooks.around(step),)
+    bodies = [body_of(one) for one in own]
+    return await call.result(lambda: perform(execution, step, args, kwargs, *bodies))
 
 
 def first_call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

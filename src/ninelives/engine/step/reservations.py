@@ -12,7 +12,7 @@ import logging
 
 from ninelives.core.errors import NotDone
 from ninelives.core.governance.accounts import Reserve, Settle
-from ninelives.core.governance.costs import TOKENS
+from ninelives.core.governance.costs import LOST, TOKENS
 from ninelives.core.governance.judged import held_by, presumed, released
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.journal.replay import read_body
@@ -78,6 +78,8 @@ def settles(
     if not reserves and not exceeds:
         return ()
     governor, charged = execution.governor, dict((frame.charged if frame is not None else None) or {})
+    if frame is not None and frame.answered is not None and frame.answered.lost:
+        charged[LOST] = frame.answered.lost
     if governor is not None and governor.has_policy:
         approved = tuple(Reserve(one.account, one.spent) for one in exceeds)
         try:
@@ -108,7 +110,8 @@ def outcome(
     execution = execution_of(frame.position)
     error = found if isinstance(found, BaseException) else None
     tokens = tokens_of(frame, found) if step.limit is not None else 0
-    ended(execution, step, permit.call, error, tokens)
+    requests = 1 if frame.answered is None else frame.answered.ways
+    ended(execution, step, permit.call, error, tokens, requests)
     if permit.reserves:
         execution.component(OpenReservations).set(frame.position.id, ())
     return settles(execution, step, permit.call, permit.reserves, found, frame, permit.exceeds)
@@ -128,6 +131,6 @@ def ended(execution: Execution, step: Step, call: Call, error: BaseException | N
     governor = execution.governor
     if governor is not None:
         try:
-            governor.outcome(step, call, error, tokens)
+            governor.outcome(step, call, error, tokens, requests)
         except Exception:  # (the outcome stands; what counts it must not change it)
             LOGGER.exception("run %r: %s: its end was not counted", call.run, call.step)

@@ -227,7 +227,8 @@ def result(frame: Frame, data: bytes) -> Draft:
     usage = usage_in(data) if kind is StepKind.DECISION else None
     if frame.charged is not None:  # what the body charges replaces what its value reports
         usage = charged_usage(frame.charged) or usage
-    if usage is None and not frame.failures and frame.taint is None:  # the hot path
+    is_plain = usage is None and not frame.failures and frame.taint is None
+    if is_plain and frame.answered is None:  # the hot path
         took = int((position.execution.loop.time() - frame.at) * 1000)
         body = write_body(frame.fingerprint, value=data, judged=frame.judged)
         return (Kind.RESULT, position.id, body, (), Facts(kind, took))
@@ -238,6 +239,7 @@ def result(frame: Frame, data: bytes) -> Draft:
         usage=usage,
         judged=frame.judged,
         taint=frame.taint,
+        answered=frame.answered,
     )
     read, written = count_tokens(position.execution, usage)
     return (Kind.RESULT, position.id, body, (), Facts(kind, took_ms(frame), read, written))
@@ -261,6 +263,7 @@ def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
         usage=usage,
         judged=frame.judged,
         taint=frame.taint,
+        answered=frame.answered,
     )
     read, written = count_tokens(frame.position.execution, usage)
     facts = Facts(frame.kind, took_ms(frame), read, written, error=error_text(error))

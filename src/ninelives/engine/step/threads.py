@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -32,9 +32,7 @@ IN_ITS_OWN: ContextVar[bool] = ContextVar("ninelives_in_its_own", default=False)
 
 Set for user functions that run beside bodies, such as `verify=`.
 """
-Perform = Callable[
-    [Execution, Step, tuple[Any, ...], dict[str, Any], resumable.Function], Coroutine[Any, Any, Any]
-]
+Perform = Callable[..., Coroutine[Any, Any, Any]]
 LANDING_SECONDS = 60.0
 """How long compensations wait for a body that is still running in a thread."""
 
@@ -75,23 +73,33 @@ def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def ask(
-    execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], perform: Perform
+    execution: Execution,
+    step: Step,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    perform: Perform,
+    functions: Sequence[Callable[..., Any]] = (),
 ) -> Any:
     """Perform a step on the event loop and run its body in this thread.
 
-    Raises UsageError on the event loop's own thread, which it would block.
+    `functions` are its ways to ask, if there are several; `perform` is given a body for each, and they run
+    one after the other. Raises UsageError on the event loop's own thread, which it would block.
     """
     refuse_on_loop(execution, step.name)
     thread = line(execution, lambda: other_loops.first_call(step, args, kwargs))
     bodies: SimpleQueue[Work | None] = SimpleQueue()
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
 
-    def body(*passed: Any, **named: Any) -> Awaitable[Any]:
-        outcome: asyncio.Future[Any] = execution.loop.create_future()
-        bodies.put(Work(lambda: function(*passed, **named), outcome))
-        return outcome
+    def body_of(function: Callable[..., Any]) -> resumable.Function:
+        def body(*passed: Any, **named: Any) -> Awaitable[Any]:
+            outcome: asyncio.Future[Any] = execution.loop.create_future()
+            bodies.put(Work(lambda: function(*passed, **named), outcome))
+            return outcome
 
-    return _ask(execution, lambda: perform(execution, step, args, kwargs, body), bodies, thread)
+        return body
+
+    own = functions or (step.function if execution.hooks is None else execution.hooks.around(step),)
+    ways = [body_of(one) for one in own]
+    return _ask(execution, lambda: perform(execution, step, args, kwargs, *ways), bodies, thread)
 
 
 def wait(execution: Execution, what: str, coroutine: Callable[[], Coroutine[Any, Any, T]]) -> T:

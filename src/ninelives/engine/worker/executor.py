@@ -44,6 +44,7 @@ from ninelives.engine.commit.ticket import Draft, Extras, Tail, charging
 from ninelives.engine.governor import Governing
 from ninelives.engine.hooks import Hooks, beside, living
 from ninelives.engine.lease import ENDLESS, Endless, Lease
+from ninelives.engine.model_calls import Asking
 from ninelives.engine.protected import open_starts
 from ninelives.engine.run import lookup
 from ninelives.engine.run.execution import UNAVAILABLE_SECONDS, Execution
@@ -65,7 +66,7 @@ from ninelives.store import Store
 INLINE_RECORDS = 300
 """Journals with more records are loaded in a thread, so as not to block the event loop."""
 
-_ALL_ITEMS = 10_000
+_MOST = 10_000
 _KINDS: dict[type[NineLivesError], ItemKind] = dict.fromkeys((Corrupt, KeyMissing), ItemKind.DAMAGE)
 _KINDS |= {StaleResource: ItemKind.RESOURCE, PolicyFailed: ItemKind.POLICY}
 
@@ -91,15 +92,16 @@ class Executor:
         calls: StoreCaller | None = None,
         lives: int | None = None,
         governing: Governing | None = None,
+        asking: Asking | None = None,
     ) -> None:
         self._store, self._commits, self._loop, self._clock = store, commits, loop, clock
-        self.governing = governing or Governing()
+        self._asking, self.governing = asking, governing or Governing()
         self.governing.changed = self._wake_held
         self.calls = calls or StoreCaller(store)
         self._intents, self.hooks, self._lives = Intents(loop), hooks, lives
         self.executions: dict[str, Execution] = {}
-        self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.news = NewsReader(store, loop, self.executions)
+        self._held: dict[str, tuple[Lease | Endless, Takeover | None]] = {}
         self.completed: Callable[[str, Agent, bytes], None] = lambda *_: None
         self._loaded: dict[str, Journal] = {}
         self.born: dict[str, NewRun] = {}
@@ -161,8 +163,8 @@ class Executor:
                 if takeover is not None:
                     # Read and valid; the quarantine reports its outcome.
                     takeover.journal, takeover.outcome = journal, "quarantined"
-                execution = Execution(journal, *self._parts(agent), governing=self.governing)
-                await quarantine.quarantine(self.calls, self._commits, execution)
+                left = Execution(journal, *self._parts(agent))
+                await quarantine.quarantine(self.calls, self._commits, left)
                 return
             held = self._held[run.id] = lease, takeover
             following: Journal | None = journal
@@ -210,10 +212,8 @@ class Executor:
         except LeaseLost:
             return None
         except Corrupt as error:
-            damaged = Execution(_empty(run), *self._parts(agent), governing=self.governing)
-            items = await self.calls.call(
-                lambda store: store.list_inbox(run=run.id, answered=True, limit=_ALL_ITEMS)
-            )
+            damaged = Execution(_empty(run), *self._parts(agent))
+            items = await self.calls.call(lambda one: one.list_inbox(run=run.id, answered=True, limit=_MOST))
             if await escalation.settle(damaged, items):
                 await self._give_up(damaged, error)
             return None
@@ -230,8 +230,8 @@ class Executor:
         self, agent: Agent, lease: Lease | Endless = ENDLESS, takeover: Takeover | None = None
     ) -> tuple[Any, ...]:
         hooks = self.hooks if takeover is None else beside(self.hooks, takeover)
-        is_pipelined = agent.is_pipelined
-        return self._store, self._commits, self._loop, self._clock, self._intents, is_pipelined, hooks, lease
+        ours = self._store, self._commits, self._loop, self._clock, self._intents, agent.is_pipelined
+        return *ours, hooks, lease, self.governing, self._asking
 
     def _wake_held(self) -> None:
         """Make calls that the governor held ask again. Called on any thread."""
@@ -244,7 +244,7 @@ class Executor:
 
     def _execution(self, agent: Agent, journal: Journal) -> Execution:
         lease, takeover = self._held[journal.run.id]
-        execution = Execution(journal, *self._parts(agent, lease, takeover), governing=self.governing)
+        execution = Execution(journal, *self._parts(agent, lease, takeover))
         if takeover is not None:
             takeover.begin(journal, execution.replay.intents)
         return execution

@@ -25,7 +25,7 @@ from ninelives.engine.spec.registry import Step
 from ninelives.governance.background import Background
 from ninelives.governance.budgets.account_names import account_name, parsed, value_of, waits_for
 from ninelives.governance.budgets.declarations import DENY, ESCALATE, REACTIONS, Budget, joined
-from ninelives.governance.budgets.estimates import estimated, of_budget
+from ninelives.governance.budgets.estimates import estimated, most_requests, of_budget
 from ninelives.governance.budgets.prices import Price
 from ninelives.governance.budgets.publication import publish
 from ninelives.governance.budgets.settlements import Spent, at_least
@@ -156,7 +156,15 @@ class Budgets:
         began_ms = self._begun.pop((call.run, call.step), None)
         took_ms = None if began_ms is None else max(0, self._boot_ms() - began_ms)
         try:
-            spent = Spent(call, outcome, charged, took_ms, self._price, is_decision=step.is_decision)
+            spent = Spent(
+                call,
+                outcome,
+                charged,
+                took_ms,
+                self._price,
+                is_decision=step.is_decision,
+                most_requests=most_requests(step),
+            )
             return tuple(
                 Settle(
                     one.account,

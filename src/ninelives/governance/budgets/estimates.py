@@ -68,8 +68,16 @@ def declared(step: Step, call: Call) -> Cost:
     return cost_of(callbacks.call_plain("cost=", step.cost, *bound.args, **bound.kwargs))
 
 
+def most_requests(step: Step) -> int:
+    """Return how many requests of one call may be paid for: those that hedging has under way at once."""
+    return 1 if step.model_call is None else step.model_call.most
+
+
 def of_budget(budget: Budget, step: Step, amounts: Mapping[str, int]) -> dict[str, int]:
-    """Return what a call reserves of a budget. Raises UsageError if it would be free by saying nothing."""
+    """Return what a call reserves of a budget, with the requests that hedging may add.
+
+    Raises UsageError if it would be free by saying nothing.
+    """
     found: dict[str, int] = {}
     for meter in budget.limits:
         amount = amounts.get(meter, budget.estimate.get(meter))
@@ -82,7 +90,7 @@ def of_budget(budget: Budget, step: Step, amounts: Mapping[str, int]) -> dict[st
                 remedy=_remedy(step, meter),
             )
         if amount is not None:
-            found[meter] = amount
+            found[meter] = amount * (most_requests(step) if meter in (USD, TOKENS) else 1)
         elif meter == TOKENS:
             # An action that says nothing reserves nothing, and begins unless the limit has been passed.
             found[meter] = 0

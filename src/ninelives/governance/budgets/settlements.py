@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from ninelives.core.errors import NotDone
-from ninelives.core.governance.costs import SECONDS, TOKENS, USD, charged_models
+from ninelives.core.governance.costs import LOST, SECONDS, TOKENS, USD, charged_models
 from ninelives.core.governance.verdicts import Call
 from ninelives.core.values.token_usage import Usage, usage_in
 from ninelives.governance.budgets.estimates import model_of
@@ -37,7 +37,9 @@ class Spent:
         price: Price | None,
         *,
         is_decision: bool,
+        most_requests: int = 1,
     ) -> None:
+        self._lost, self._most_requests = charged.get(LOST, 0), most_requests
         self.known: dict[str, int] = {}
         self.least: dict[str, int] = {}
         self.flags: dict[str, int] = {}
@@ -53,7 +55,7 @@ class Spent:
         if took_ms is not None:
             self.known[SECONDS] = took_ms
         self.least[USD], is_all = _dollars(call, usage, charged, price)
-        if is_all and ((usage is not None and is_decision) or charged.keys() - {TOKENS}):
+        if is_all and ((usage is not None and is_decision) or charged.keys() - {TOKENS, LOST}):
             self.known[USD] = self.least[USD]
         elif not is_all:
             self.flags[UNPRICED] = 1
@@ -64,8 +66,14 @@ class Spent:
         flags: dict[str, int] = {}
         for meter in meters:
             amount = self.known.get(meter)
+            presumed = held.get(meter, 0)
+            if meter in (USD, TOKENS):
+                # The provider may bill what was cancelled: each counts as one request's estimate.
+                one = -(-presumed // self._most_requests)
+                presumed, lost = one * (1 + self._lost), one * self._lost
+                amount = None if amount is None else amount + lost
             if amount is None:
-                amount = 0 if self.is_nothing else held.get(meter, 0)
+                amount = 0 if self.is_nothing else presumed
                 if amount and self.is_failure and meter in (USD, TOKENS):
                     flags[PRESUMED] = 1
                 amount = max(amount, self.least.get(meter, 0))

@@ -178,6 +178,16 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
+                "Model requests",
+                "ops",
+                (
+                    ("sum by (agent) (rate(ninelives_model_requests_total[5m]))", "{{agent}} requests"),
+                    ("sum by (agent, outcome) (rate(ninelives_hedges_total[5m]))", "{{agent}} {{outcome}}"),
+                    ("sum by (agent) (rate(ninelives_fallbacks_total[5m]))", "{{agent}} fallbacks"),
+                    ("sum by (agent, near) (rate(ninelives_cache_answers_total[5m]))", "{{agent}} {{near}}"),
+                ),
+            ),
+            Panel(
                 "After a death",
                 "ops",
                 (
