@@ -183,7 +183,8 @@ def action(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     - `reads_only=True`: the action only reads, so repeating it is harmless. It is retried for hours, as a
       decision is; any other action is tried three times by default.
     - `id`, `name`, `retry`, `breaker`, `limit`, `timeout`, `returns`, `ignore`, `raises`, `aliases`,
-      `upgrade`, `taint`, `cost`: see `decision`. With `reads_only=True` also `alternatives`, `hedge`, `cache`.
+      `upgrade`, `taint`, `cost`: see `decision`. With `reads_only=True` also `alternatives`, `hedge` and
+      `cache`.
     """
     refuse_options(options, is_decision=False)
     return _declare(function, options)

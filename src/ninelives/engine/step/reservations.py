@@ -126,7 +126,14 @@ def tokens_of(frame: Frame, found: bytes | BaseException | None) -> int:
     return usage.tokens if usage is not None else 0
 
 
-def ended(execution: Execution, step: Step, call: Call, error: BaseException | None, tokens: int = 0) -> None:
+def ended(
+    execution: Execution,
+    step: Step,
+    call: Call,
+    error: BaseException | None,
+    tokens: int = 0,
+    requests: int = 1,
+) -> None:
     """Report to what governs how a call ended."""
     governor = execution.governor
     if governor is not None:
