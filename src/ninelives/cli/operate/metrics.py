@@ -49,7 +49,7 @@ def serve(url: str, host: str, port: int) -> None:
 
 
 def _note(url: str, fault: str) -> None:
-    """Note beside `up` whether metrics are served: there, nobody reads what this process prints."""
+    """Note beside `up` whether metrics are served: what this process prints is in a log there."""
     if SUPERVISOR_MARK in os.environ:
         with suppress(NineLivesError, OSError):
             store = open_store(url)

@@ -7,25 +7,15 @@ If we die here: the fault is noted or not, and the next start notes it.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 from msgspec import Struct
 
 from ninelives.core.errors import StaleDocument
-from ninelives.core.model.document import Document
+from ninelives.ops.periodic import Documents
 from ninelives.views import documents
 
 PREFIX = "metrics/"
 LAPSE_MS = 120_000
-
-
-class DocumentStore(Protocol):
-    """What is needed of a store."""
-
-    def read_clock(self) -> int: ...
-    def read_documents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Document]: ...
-    def write_document(self, name: str, body: bytes | None, *, version: int) -> Document | None: ...
 
 
 class NotServed(Struct, frozen=True, kw_only=True):
@@ -36,7 +26,7 @@ class NotServed(Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-def note(store: DocumentStore, host: str, fault: str) -> None:
+def note(store: Documents, host: str, fault: str) -> None:
     """Note why metrics cannot be served on this host; "": they are served."""
     name = PREFIX + host
     found = documents.find(store, name)
@@ -49,7 +39,7 @@ def note(store: DocumentStore, host: str, fault: str) -> None:
         return  # another exporter of this host has just noted something
 
 
-def read_all(store: DocumentStore, now_ms: int) -> list[NotServed]:
+def read_all(store: Documents, now_ms: int) -> list[NotServed]:
     """Return where metrics cannot be served now."""
     found = (documents.decoded(one, NotServed) for one in store.read_documents(PREFIX))
     return [one for one in found if one is not None and now_ms - one.at_ms < LAPSE_MS]
