@@ -21,6 +21,7 @@ from msgspec import Struct
 from ninelives.core.errors import Corrupt, NineLivesError, StoreUnavailable, UsageError
 from ninelives.core.model.capsule import Capsule, RunMark
 from ninelives.core.model.document import STORE_ID
+from ninelives.ops.metrics import listening
 from ninelives.ops.replication import chain, progress, segment, term
 from ninelives.ops.replication.bucket import Bucket, BucketUnavailable, NameTaken
 from ninelives.ops.replication.chain import Base
@@ -33,7 +34,7 @@ from ninelives.stores.encrypted.marker import stored_in
 from ninelives.views import documents
 from ninelives.views.counted import counted
 
-NOT_COPIED = (progress.PREFIX, progress.CHAINS, "periodic/", "restore/", STORE_ID)
+NOT_COPIED = (progress.PREFIX, progress.CHAINS, listening.PREFIX, "periodic/", "restore/", STORE_ID)
 """Documents that mean nothing in a copy: claims of processes, and what names the store itself."""
 _SEGMENT_BYTES, _SEGMENT_RUNS = 8 << 20, 2_000
 _SWEEP_SECONDS, _SWEEP_RUNS = 1.0, 200
