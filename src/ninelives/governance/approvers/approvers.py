@@ -3,7 +3,7 @@
 The worker asks it when it is about to take an answer. A refused answer is void: the item is asked again, with
 the reason, and the run waits on. What was taken stays taken (the ANSWER record holds the signature), so a
 later change of the file does not change a run's past. If we die before an answer is taken, the next worker
-judges it again, by the file and the clock of then.
+judges it again, by its own file and the clock at that time.
 """
 
 from __future__ import annotations
