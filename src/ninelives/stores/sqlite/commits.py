@@ -30,12 +30,14 @@ def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     """Apply a batch; see `Store.commit`."""
     refused: dict[str, NineLivesError] = {}
     if len(batch) != 1 or not batch[0].is_lone:
-        commit_rules.require_distinct(batch)
+        if len(batch) > 1:
+            commit_rules.require_distinct(batch)
         for one in batch:
             # The caller of a lone one has sealed and checked its record: nothing is left to validate.
             if not one.is_lone and (fault := _fault(tx, one)) is not None:
                 refused[one.run] = fault
-        batch = _freed(tx, batch, refused)
+        if any(one.requires for one in batch):
+            batch = _freed(tx, batch, refused)
     plain: list[Commit] = []
     ending: list[Commit] = []
     for one in batch:
@@ -71,7 +73,7 @@ def _apply_rest(tx: Transaction, batch: Sequence[Commit]) -> dict[str, Verdict]:
     at = 0
     while at < len(batch):
         after = at
-        while after < len(batch) and batch[after].only_charges:
+        while after < len(batch) and batch[after].accounts and batch[after].only_charges:
             after += 1
         done = _append_charging(tx, batch[at:after]) if after > at else {}
         said |= {run: Verdict(run, Outcome.COMMITTED) for run in done}
@@ -88,8 +90,6 @@ def _freed(tx: Transaction, batch: Sequence[Commit], refused: Container[str]) ->
 
     The others keep theirs, and the rules judge them: a commit that was applied before is not refused.
     """
-    if not any(one.requires for one in batch):
-        return batch
     # A commit of this very batch may still change an account.
     touched = {op.account for one in batch for op in one.accounts}
     names = {required.name for one in batch for required in one.requires} - touched

@@ -142,5 +142,4 @@ class SqliteStore(CheckedStore[Transaction]):
         return backups.back_up(self._files, Path(path), progress)
 
     def _prune(self, limits: Limits) -> Pruned:
-        grace_ms = self._clock.now_ms() - run_rules.BLOB_GRACE_MS
-        return maintenance.prune(self._files, limits, grace_ms)
+        return maintenance.prune(self._files, limits, self._clock.now_ms() - run_rules.BLOB_GRACE_MS)
