@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ninelives.core.model.run import Kind, NewRun, State
 from ninelives.governance.halt_changes import Selectors, halt, unhalt
-from tests.crash.stores import AnyStore, address, open_at
-from tests.workers.test_workers import ROOT, row, until
+from tests.crash.stores import AnyStore, open_at
+from tests.workers.test_workers import Spawn, row, spawning, until
 
 EVERYTHING = Selectors(everything=True)
 PROTECTED = ("pay", "charge")
-Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
@@ -42,15 +38,7 @@ def ledger(tmp_path: Path) -> Path:
 @pytest.fixture
 def spawn(ground: Path, store: AnyStore, ledger: Path) -> Iterator[Spawn]:
     """Yield what starts a worker process; all are killed in the end."""
-    with ExitStack() as stack:
-
-        def start(*words: str, lease_seconds: float = 30.0) -> subprocess.Popen[bytes]:
-            command = [sys.executable, "-m", "tests.governance.halt_agents", address(ground), str(ledger)]
-            child = subprocess.Popen([*command, str(lease_seconds), *words], cwd=ROOT)
-            stack.callback(child.wait)
-            stack.callback(child.kill)
-            return child
-
+    with spawning("tests.governance.halt_agents", ground, ledger) as start:
         yield start
 
 
