@@ -1,8 +1,8 @@
 """Trips: halts that declare themselves when calls are denied or fail too often, `[[trip]]` in a policy file.
 
-Denials and failures of all workers are counted in one document for each trip, `trips/ID`, written by the
-thread behind: a call never waits for it. The halt is declared before the count is cleared, under an id made
-of what it halts: so if we die between, the next denial finds the same halt, and declares no second one.
+Denials and failures of all workers are counted in one document for each trip, `trips/ID`. The governor's
+background thread writes it, so no call waits for it. The halt is declared before the count is cleared, under
+an id made of what it halts: if we die between, the next denial finds that halt and declares no second one.
 """
 
 from __future__ import annotations

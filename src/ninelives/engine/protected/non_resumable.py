@@ -50,7 +50,7 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         _refuse_inside(execution, step)
     if asyncio.get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    function = step.function if execution.body_hooks is None else execution.body_hooks.around(step)
     return await perform(execution, step, args, kwargs, function)
 
 

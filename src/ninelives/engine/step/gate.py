@@ -7,7 +7,7 @@ step's own. What the store must check as well travels with the commit of the int
 what is reserved (docs/decisions/0035).
 
 What raises or cannot be judged stops the run for a person (PolicyFailed); it never allows. If we die before
-the first record of the call, the next worker asks again, by the policy of then.
+the first record of the call, the next worker asks again, by the policy that it has loaded.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ async def ask(
 ) -> Any:
     """Perform a step on its run's event loop and run its body on this one."""
     call = _Call(execution, lambda: first_call(step, args, kwargs))
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    function = step.function if execution.body_hooks is None else execution.body_hooks.around(step)
 
     def body(*passed: Any, **named: Any) -> Any:
         return call.body(lambda: function(*passed, **named))

@@ -33,7 +33,7 @@ from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
 from ninelives.core.values.token_usage import Usage, usage_in
-from ninelives.engine.commit.ticket import Draft, Extras, charging
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, charging
 from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, Running, StepPosition
 from ninelives.engine.governor import Permit
 from ninelives.engine.run import identity, lookup
@@ -69,7 +69,7 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return await step.function(*args, **kwargs)
     if get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    function = step.function if execution.body_hooks is None else execution.body_hooks.around(step)
     return await perform(execution, step, args, kwargs, function)
 
 
@@ -391,7 +391,7 @@ async def settle(
     if execution.sealed is not None:
         await execution.forever()
     # Several branches: the outcome gets its slot when it is written, so that replay finds the same order.
-    extras = charging(accounts)
+    extras = charging(accounts) if accounts else NO_EXTRAS
     if is_early or not execution.is_single:
         written = execution.write([draft], extras)
         await execution.delivery.settle(None if is_early else execution.durable(written))

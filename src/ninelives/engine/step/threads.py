@@ -84,7 +84,7 @@ def ask(
     refuse_on_loop(execution, step.name)
     thread = line(execution, lambda: other_loops.first_call(step, args, kwargs))
     bodies: SimpleQueue[Work | None] = SimpleQueue()
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    function = step.function if execution.body_hooks is None else execution.body_hooks.around(step)
 
     def body(*passed: Any, **named: Any) -> Awaitable[Any]:
         outcome: asyncio.Future[Any] = execution.loop.create_future()

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ninelives.core.errors import StaleDocument
-from ninelives.ops.periodic import Documents
+from ninelives.store import DocumentStore
 from ninelives.views import documents
 
 PREFIX = "metrics/"
@@ -26,7 +26,7 @@ class NotServed(Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-def note(store: Documents, host: str, fault: str) -> None:
+def note(store: DocumentStore, host: str, fault: str) -> None:
     """Note why metrics cannot be served on this host; "": they are served."""
     name = PREFIX + host
     found = documents.find(store, name)
@@ -39,7 +39,7 @@ def note(store: Documents, host: str, fault: str) -> None:
         return  # another exporter of this host has just noted something
 
 
-def read_all(store: Documents, now_ms: int) -> list[NotServed]:
+def read_all(store: DocumentStore, now_ms: int) -> list[NotServed]:
     """Return where metrics cannot be served now."""
     found = (documents.decoded(one, NotServed) for one in store.read_documents(PREFIX))
     return [one for one in found if one is not None and now_ms - one.at_ms < LAPSE_MS]
