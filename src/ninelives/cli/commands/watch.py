@@ -62,8 +62,8 @@ class _Watcher:
             found = self._store.load_journal(self._run, since=self._seen)
         except Corrupt as error:
             self.clear()
-            say(f"the journal is damaged: {error}")
-            raise typer.Exit(EXIT_FAILED) from None
+            say(str(error))  # damaged, or encrypted with a key that is not here
+            raise typer.Exit(EXIT_STORE) from None
         for line in self._news(
             found.run, masked_records(large_bodies.whole(self._store, found.records)), found.items
         ):
