@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import typer
 
-from ninelives.cli.options import EXIT_FAILED, command, opened
+from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, command, opened
 from ninelives.cli.output import age, emit, is_terminal, say
 from ninelives.core.errors import Corrupt
 from ninelives.core.ids import check_id
