@@ -35,7 +35,7 @@ from ninelives.engine.run.waits import turn_away, wait_until
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, gate, other_loops, resumable, threads
-from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
+from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer, withdrawn
 
 ABANDON_SECONDS = 1.0
 """How long a body may take to end after its time limit; after that it counts as still running."""
@@ -264,7 +264,7 @@ async def _withdraw(action: ProtectedCall, number: int) -> None:
     """Void a start whose body has not begun: the run's code has cancelled it."""
     voided = action.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
     await action.write(
-        [voided, resumable.withdrawn(action.position, action.fingerprint, action.step.kind)],
+        [voided, withdrawn(action.position, action.fingerprint, action.step.kind)],
         business_keys.extras(action.releases(), action.settled(NotDone("it was cancelled before it began"))),
     )
     raise asyncio.CancelledError

@@ -42,10 +42,9 @@ from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import gate, judging, reservations
-from ninelives.engine.step.envelope import reader
+from ninelives.engine.step.envelope import count_tokens, reader
 from ninelives.engine.step.gate import GatedCall
 from ninelives.engine.step.reservations import OpenReservations
-from ninelives.engine.step.resumable import count_tokens
 
 T = TypeVar("T")
 Function = Callable[..., Awaitable[Any]]
