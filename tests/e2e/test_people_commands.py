@@ -287,6 +287,7 @@ def _interrupt(*_: object) -> bool:
 
 def test_cancelling_a_run_that_was_not_begun_ends_it(desk: Desk) -> None:
     desk.type("start", "agents.py:echo", "hi", "--id", "r1")
+    assert "\nwaits        for a worker\n" in desk.type("show", "r1").out
     assert desk.type("cancel", "r1").out == "run r1 is cancelled\n"
     watched = desk.type("watch", "r1")
     assert (watched.code, "--- cancelled" in watched.out) == (1, True)

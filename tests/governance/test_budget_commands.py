@@ -104,7 +104,12 @@ def test_a_raise_is_kept_logged_and_lets_the_run_go_on(shop: Shop) -> None:
         assert store.read_run("run").state.value == "completed"
         log = b"".join(one.body for one in store.read_documents("auditlog/"))
     assert b"budget changed" in log
+    mistyped = shop.call("budget", "raise", "tenant-month", "acmee", "--usd", "2", *why)
+    assert (
+        "nothing of label tenant=acmee has used this budget yet; is 'acmee' spelled right?" in mistyped.output
+    )
     shown = shop.call("budget", "set", "tenant-month", "acme", "--usd", "2", *why)
+    assert "spelled right" not in shown.output
     assert "$2.00 (changed)" in shown.stdout
 
 

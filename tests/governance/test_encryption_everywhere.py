@@ -74,8 +74,13 @@ def test_no_byte_of_the_store_has_what_users_said(ground: Path) -> None:
     assert "token of" not in snapshot
     assert base64.b64encode(b"xxtoken of")[4:-4].decode() not in snapshot
     (ground / "-s").unlink()
-    blind = process(ground, *CLI, "show", "all", code=None)
+    blind = process(ground, *CLI, "show", "all", code=4)
     assert "encrypted with the key" in blind
+    blind = process(ground, *CLI, "watch", "all", code=4)
+    assert ("encrypted with the key" in blind, "damaged" in blind) == (True, False)
+    blind = process(ground, *CLI, "doctor", code=4)
+    assert "fail  keys " in blind
+    assert "ok    size " in blind, "what needs no key is checked all the same"
     listed = process(ground, *CLI, "ps", "--all")
     assert "all " in listed
     assert "broken" in listed

@@ -72,6 +72,16 @@ def test_a_halt_is_declared_listed_said_everywhere_and_lifted(shell: Shell) -> N
     assert samples(shell.store) == (0, 0)
 
 
+def test_a_halt_that_holds_nothing_now_says_so(shell: Shell) -> None:
+    reason = ("--reason", "a fault")
+    assert "spelled right" in shell.run("halt", "--label", "tenant=acme", *reason).stderr
+    assert "note" not in shell.run("halt", "--agent", "shop", *reason).stderr
+    for run in ("r0", "r1"):
+        assert shell.run("cancel", run).returncode == 0
+    said = shell.run("halt", "--agent", "shop", *reason).stderr
+    assert "it holds those that come" in said, "the name is right: there were such runs"
+
+
 def test_a_halt_of_a_trip_and_an_open_breaker_are_problems(shell: Shell) -> None:
     declared = shell.run("halt", "--all", "--reason", "denials > 5 in 1m", "--by", "trip:denied")
     rule, now_ms = Breaker(failures=1), shell.store.now_ms()

@@ -184,6 +184,65 @@ def test_check_notes_what_may_not_be_meant(home: Path) -> None:
     assert "no rule names 'child' (spawn): it gets, as a child, the default, deny" in ran.stdout
 
 
+TABLES = """
+[[budget]]
+name = "b"
+scope = "run"
+actions = 50
+only = ["ship"]
+[[limit]]
+id = "rate"
+actions = ["ship"]
+per_minute = 60
+[[breaker]]
+actions = ["ship"]
+[[trip]]
+id = "t"
+when = "failures > 5 in 1m"
+halt = "action"
+actions = ["ship"]
+"""
+
+
+def test_tables_may_name_what_other_processes_declare_and_their_form_is_checked_alone(home: Path) -> None:
+    add(home, TABLES)
+    ran = ninelives(home, "policy", "check", "shop.toml", "agents.py")
+    assert (ran.returncode, ran.stdout.count("fault: ")) == (1, 4), ran.stdout
+    assert ran.stdout.count('add it to elsewhere = ["..."] of [policy]') == 4
+    formal = ninelives(home, "policy", "check", "shop.toml")
+    assert formal.returncode == 0, "no module was named: what steps there are is not known"
+    edit(home, 'default = "deny"', 'default = "deny"\nelsewhere = ["ship"]')
+    ran = ninelives(home, "policy", "check", "shop.toml", "agents.py")
+    assert ran.returncode == 0, ran.stdout
+    assert "sound: 4 rules, 1 budget, 1 limit, 1 breaker, 1 trip, default deny" in ran.stderr
+
+
+def test_check_notes_labels_that_no_step_declares(home: Path) -> None:
+    agents = home / "agents.py"
+    agents.write_text(AGENTS.replace("reads_only=True", 'reads_only=True, taint="web"'), encoding="utf-8")
+    rule = '\n[[rule]]\nid = "{0}"\nactions = ["pay"]\nwhen = "{1}"\ndo = "deny"\n'
+    add(home, rule.format("right", "tainted('web') or 'web' in taint"))
+    assert "asks for the label" not in ninelives(home, "policy", "check", "shop.toml", "agents.py").stdout
+    add(home, rule.format("wrong", "tainted('wbe') or 'mail' not in taint"))
+    said = ninelives(home, "policy", "check", "shop.toml", "agents.py").stdout
+    assert (
+        "'wrong' asks for the label 'wbe', and no step declares taint='wbe'\n    Did you mean 'web'?" in said
+    )
+    assert "the label 'mail'" in said
+
+
+def test_a_name_that_a_step_had_before_is_known_to_check_and_to_try(home: Path) -> None:
+    url = f"sqlite:///{home}/runs.db"
+    assert ninelives(home, "run", "agents.py:shop", "500", "--store", url).returncode == 0
+    renamed = AGENTS.replace("@nl.action\nasync def pay", '@nl.action(aliases=["pay"])\nasync def transfer')
+    (home / "agents.py").write_text(renamed.replace("await pay", "await transfer"), encoding="utf-8")
+    assert "It is 'transfer' now" in ninelives(home, "policy", "check", "shop.toml", "agents.py").stdout
+    edit(home, '"pay"', '"transfer"')
+    command = ("policy", "try", "shop.toml", "agents.py", "--store", url, "--json")
+    found = json.loads(ninelives(home, *command).stdout)
+    assert not [why for why in found["reasons"] if "declares no" in why]
+
+
 def test_the_tests_of_a_file_are_run(home: Path) -> None:
     ran = ninelives(home, "policy", "test", "shop.toml", "agents.py", "--all")
     assert ran.returncode == 0

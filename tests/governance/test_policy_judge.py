@@ -359,7 +359,11 @@ FILES = [
     (policy('actions = ["refund"]\ndo = "ask"\ntimeout = "soon"'), "timeout = 'soon'"),
     (policy('actions = ["refund"]\ndo = "rewrite"'), "does not say what it rewrites"),
     (policy('actions = ["refund"]\ndo = "rewrite"\nargs = { cnts = 3 }'), "Did you mean 'cents'?"),
-    (policy('actions = ["refund"]\ndo = "rewrite"\nargs = { cents = "3" }'), "does not fit 'refund'"),
+    (policy('actions = ["refund"]\ndo = "rewrite"\nargs = { cents = "3" }'), "'refund': found str '3'"),
+    (
+        policy('actions = ["refund", "query"]\nwhen = "cents > 3"\ndo = "deny"'),
+        "'refund' has it: give 'query' a rule",
+    ),
     (policy(ALLOW).replace('id = "r1"', 'id = "r 1"'), "no usable id"),
     (policy(ALLOW, ALLOW).replace('"r2"', '"r1"'), "two rules are 'r1'"),
     (policy(ALLOW) + '[[bugdet]]\nname = "x"\n', "Did you mean 'budget'?"),

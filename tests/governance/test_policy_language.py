@@ -81,6 +81,10 @@ def test_a_condition_means_what_it_says(action: str, when: str) -> None:
 REFUSED = [
     ("refund", "amont > 3", "'amont' is no argument of 'refund'"),
     ("refund", "cent > 3", "Did you mean 'cents'?"),
+    ("refund", "currency == 'EUR' && cents > 3", "Write and for &&"),
+    ("refund", "!(cents > 3) || cents != 4", "Write or for ||, not for !"),
+    ("refund", "true", "Write True"),
+    ("refund", "order != null", "Write None"),
     ("refund", "args.cent > 3", "Did you mean 'cents'?"),
     ("refund", "cents > '3'", "compares int with str: it can never be true"),
     ("refund", "cents != '3'", "it is always true"),

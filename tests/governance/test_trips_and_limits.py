@@ -59,7 +59,8 @@ def call(**changes: Any) -> Call:
 
 def trip(**changes: Any) -> tuple[trips.TripRule, ...]:
     """Return a rule that halts after five denials."""
-    return trips.check([{"id": "denied", "when": "denials > 5 in 1m", "halt": "agent", **changes}])
+    table = {"id": "denied", "when": "denials > 5 in 1m", "halt": "agent", **changes}
+    return trips.check([table], names={"refund"})
 
 
 HALTED = {"agent": "agent 'shop'", "action": "action 'refund'", "run": "run 'r1'", "all": "everything"}
@@ -280,4 +281,4 @@ def test_children_are_counted_by_run_and_a_deep_run_has_none(store: AnyStore) ->
 )
 def test_a_limit_with_a_mistake_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        limits.check([{"id": "one", **wrong}])
+        limits.check([{"id": "one", **wrong}], names={"refund", "search"})

@@ -160,3 +160,9 @@ def test_every_module_is_in_the_map_of_its_package() -> None:
         parts = files | {one.parent.name for one in package.glob("*/__init__.py")}
         missing += [f"{package.name}/{one}" for one in sorted(parts - set(re.findall(r"\w+", page)))]
     assert missing == []
+
+
+def test_every_error_is_in_the_tree() -> None:
+    tree = ast.parse((SOURCE / "core" / "errors.py").read_text(encoding="utf-8"))
+    drawn = set(re.findall(r"\w+", ast.get_docstring(tree) or ""))
+    assert {node.name for node in tree.body if isinstance(node, ast.ClassDef)} - drawn == set()

@@ -20,13 +20,14 @@ from ninelives.governance.budgets.declarations import check
 from ninelives.governance.budgets.publication import publish
 from ninelives.ops.metrics.families import FAMILIES, OPTIONAL, SAMPLES, VALUES
 from ninelives.ops.notify.state import write_state
+from ninelives.ops.status import status
 from ninelives.stores.open import open_store
 from ninelives.stores.sqlite import SqliteStore
 from tests.clocks import SteppingClock
 from tests.contract.benches import SqliteBench
 from tests.contract.makers import new_item, new_run
 from tests.metrics import programs
-from tests.metrics.scraping import OPENMETRICS, Exporter, Scraped, value, waiting_notices
+from tests.metrics.scraping import OPENMETRICS, Exporter, Scraped, value, wait_for, waiting_notices
 from tests.servers.postgres import PostgresServer, free_port, quick_directory
 
 
@@ -249,6 +250,30 @@ def test_a_port_that_is_taken_is_an_error(planted: Path) -> None:
         )
     assert done.returncode == 2
     assert "--port" in done.stderr
+
+
+def test_a_port_that_is_taken_is_a_problem_of_a_fleet_until_it_is_served(
+    planted: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "agent.py").write_text("import ninelives as nl\n@nl.agent\nasync def a() -> None: ...\n")
+    store = SqliteStore(planted / "runs.db")
+
+    def said() -> list[str]:
+        return [one.text for one in status(store, store.url).problems if one.kind == "metrics"]
+
+    with Exporter(url_of(planted)) as exporter:
+        words = ["up", "agent.py", "--processes", "1", "--metrics-port", str(exporter.port)]
+        command = [sys.executable, "-m", "ninelives", *words, "--store", url_of(planted)]
+        up = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(said, "nothing is said of the port")
+            assert str(exporter.port) in said()[0]
+            exporter.kill()
+            wait_for(lambda: not said(), "it is served, and still a problem")
+        finally:
+            up.terminate()
+            up.wait(60)
+            store.close()
 
 
 def test_a_scrape_reads_no_journal(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from ninelives.ops.replication.restoring import restore
 from ninelives.stores.open import open_store
 from tests.contract.makers import AnyStore
 from tests.servers.s3 import Seaweed, fresh_url
-from tests.servers.valkey import die_with_parent
+from tests.servers.server_process import die_with_parent
 
 _SECONDS = 60.0
 

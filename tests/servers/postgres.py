@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import shutil
 import signal
@@ -21,15 +20,14 @@ from pathlib import Path
 import psycopg
 
 from tests.servers.fetch import unpacked
+from tests.servers.server_process import ServerProcess, die_with_parent
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _START_SECONDS = 60
 _NOBODY = 65534
 _ROOM_BYTES = 1 << 30
 
 
-class PostgresServer:
+class PostgresServer(ServerProcess):
     """One server, which may be killed and started again on the same data."""
 
     def __init__(self, directory: Path | None = None, *, listen: str = "127.0.0.1") -> None:
@@ -40,7 +38,6 @@ class PostgresServer:
             os.chown(self.root, self._user, self._user)
         self._data = self.root / "data"
         self._log = self.root / "log"
-        self._process: subprocess.Popen[bytes] | None = None
         flags = ["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
         self._spawn("initdb", "-D", str(self._data), *flags).wait(_START_SECONDS)
         with (self._data / "pg_hba.conf").open("a") as allowed:
@@ -92,12 +89,6 @@ class PostgresServer:
         while any(Path(f"/proc/{pid}").exists() for pid in children):
             time.sleep(0.01)
 
-    def remove(self) -> None:
-        """Kill it and remove its data."""
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
-        shutil.rmtree(self.root, ignore_errors=True)
-
     def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
             return subprocess.Popen(
@@ -110,12 +101,8 @@ class PostgresServer:
                 user=self._user,
                 group=self._user,
                 extra_groups=[] if self._user is not None else None,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 (it makes one system call)
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (it makes one system call)
             )
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _children(pid: int) -> list[int]:

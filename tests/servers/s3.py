@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.servers.postgres import free_port, quick_directory
-from tests.servers.valkey import die_with_parent
+from tests.servers.server_process import ServerProcess, die_with_parent
 
 BUCKET = "ninelives"
 _KEYS = {
@@ -30,13 +30,12 @@ _KEYS = {
 _START_SECONDS = 60
 
 
-class S3Server:
+class S3Server(ServerProcess):
     """One server in a directory of its own, which may be killed and started again on the same data."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ninelives-s3-", dir=directory or quick_directory()))
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     @property
@@ -93,24 +92,6 @@ class S3Server:
         except (BaseError, OSError):
             return False
         return True
-
-    @property
-    def pid(self) -> int:
-        """Return the pid of its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def remove(self) -> None:
-        """Kill it and remove its data."""
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
-        shutil.rmtree(self.root, ignore_errors=True)
 
 
 class Seaweed(S3Server):

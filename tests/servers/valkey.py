@@ -7,10 +7,8 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -21,21 +19,19 @@ from pathlib import Path
 import redis
 
 from tests.servers.postgres import free_port, quick_directory
+from tests.servers.server_process import ServerProcess, die_with_parent
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _START_SECONDS = 60
 SAFE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
 
 
-class ValkeyServer:
+class ValkeyServer(ServerProcess):
     """One server, which may be killed and started again on the same data."""
 
     def __init__(self, directory: Path | None = None, *, listen: str = "127.0.0.1", **settings: str) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ninelives-valkey-", dir=directory))
         self._program = _program()
         self._settings = SAFE | {name.replace("_", "-"): value for name, value in settings.items()}
-        self._process: subprocess.Popen[bytes] | None = None
         self.port, self._listen = free_port(), listen
         self.start()
 
@@ -82,23 +78,6 @@ class ValkeyServer:
                 return bool(client.ping())
             except redis.exceptions.ConnectionError:  # also while it loads its log
                 return False
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def remove(self) -> None:
-        """Kill it and remove its data."""
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
-        shutil.rmtree(self.root, ignore_errors=True)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it dies."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _program() -> Path:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -40,6 +40,21 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+@contextmanager
+def spawning(program: str, home: Path, ledger: Path) -> Iterator[Spawn]:
+    """Yield what starts a worker process of a program; all are killed in the end."""
+    with ExitStack() as stack:
+
+        def start(*words: str, lease_seconds: float = 30.0) -> subprocess.Popen[bytes]:
+            command = [sys.executable, "-m", program, address(home), str(ledger), str(lease_seconds), *words]
+            child = subprocess.Popen(command, cwd=ROOT)
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+            return child
+
+        yield start
+
+
 @pytest.fixture(params=["sqlite"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Yield a directory whose store is of a kind."""
@@ -66,22 +81,7 @@ def ledger(tmp_path: Path) -> Path:
 @pytest.fixture
 def spawn(home: Path, store: AnyStore, ledger: Path) -> Iterator[Spawn]:
     """Yield what starts a worker process; all are killed in the end."""
-    with ExitStack() as stack:
-
-        def start(*words: str, lease_seconds: float = 30.0) -> subprocess.Popen[bytes]:
-            command = [
-                sys.executable,
-                "-m",
-                "tests.workers.agents",
-                address(home),
-                str(ledger),
-                str(lease_seconds),
-            ]
-            child = subprocess.Popen([*command, *words], cwd=ROOT)
-            stack.callback(child.wait)
-            stack.callback(child.kill)
-            return child
-
+    with spawning("tests.workers.agents", home, ledger) as start:
         yield start
 
 

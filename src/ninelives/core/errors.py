@@ -23,6 +23,7 @@
     │   ├── BadRecord         the store refused one batch for its content
     │   ├── SchemaMismatch    the data was written by another version
     │   └── Corrupt           what was read is not what was written
+    │       └── KeyMissing    it is encrypted with a key that this process lacks
     ├── ReplayError
     │   └── Divergence        the code calls a step that the journal contradicts
     ├── ActionError
@@ -31,6 +32,7 @@
     │   └── Denied            a person or a policy said no
     ├── RunError
     │   ├── RunFailed · RunCancelled · RunEscalated · BudgetExceeded
+    │   └── PolicyFailed      a policy could not judge a call; a person decides
     ├── StaleResource         a resource that the run holds is gone or has changed
     ├── IllegalTransition     a change of state that is not in the table
     ├── TimedOut              (also a TimeoutError)

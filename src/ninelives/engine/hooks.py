@@ -317,7 +317,7 @@ def living(hooks: Hooks | None, run: RunRow, store: Store) -> Iterator[None]:
 class Hooks:
     """Makes the events and sends them to the observers that override their method."""
 
-    __slots__ = ("_calls", "_faulty", "_wants_bodies", "observers", "wants_records")
+    __slots__ = ("_calls", "_faulty", "observers", "wants_bodies", "wants_records")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
@@ -329,7 +329,7 @@ class Hooks:
             found = tuple(getattr(one, name) for one in self.observers if getattr(type(one), name) is not own)
             if found:
                 self._calls[name] = found
-        self._wants_bodies = "body_began" in self._calls or "body_ended" in self._calls
+        self.wants_bodies = "body_began" in self._calls or "body_ended" in self._calls
         self.wants_records = "committed" in self._calls
         """Whether commits of plain records are reported; others always are: of a new state, or with items."""
 
@@ -364,8 +364,6 @@ class Hooks:
     def around(self, step: Step, ask: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Return a step's function, or what asks its ways, with its beginning and end reported."""
         function = step.function if ask is None else ask
-        if not self._wants_bodies:
-            return function
         if step.enclose is None:
             return self._watched(step, function, step.is_async or ask is not None)
         # Inside the user's transaction: a fault injected at the end of the body comes before its commit.

@@ -7,4 +7,5 @@
 - `policy`, `budgets`, `approvers`: parts with a package of their own; `audit_log`: what was decided, kept
 - `halts`: what must not go on; `halt_changes`: declare and lift halts; `trips`: halts that declare themselves
 - `breakers`: wait after failures; `limits`: rates, depth, children; `names`: patterns of actions in all these
+- `rates`: what providers take; `enforced`: which policy each worker enforces
 """

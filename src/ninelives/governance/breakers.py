@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -52,14 +52,21 @@ def held_until(step: str) -> str:
     return f"until the breaker of {step!r} closes"
 
 
-def check(tables: object) -> tuple[tuple[tuple[str, ...], Breaker], ...]:
-    """Return the breakers of a policy file, each with its patterns of names. Raises UsageError."""
+def check(
+    tables: object, names: Collection[str] | None = None
+) -> tuple[tuple[tuple[str, ...], Breaker], ...]:
+    """Return the breakers of a policy file, each with its patterns of names. Raises UsageError.
+
+    `names` are those that steps may have, if they are known.
+    """
     try:
         rules = msgspec.convert(tables, tuple[BreakerRule, ...])
     except msgspec.ValidationError as error:
         raise UsageError(f"[[breaker]]: {error}", remedy="It has actions, failures, in, open") from error
     for rule in rules:
-        check_names("[[breaker]]", rule.actions or ("",))
+        if not rule.actions:
+            raise UsageError("[[breaker]] names no actions", remedy='Write actions = ["..."]')
+        check_names("[[breaker]]", rule.actions, names)
     return tuple(
         (rule.actions, Breaker(failures=rule.failures, within=rule.within, open=rule.open)) for rule in rules
     )

@@ -8,7 +8,7 @@ by the thread behind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -58,8 +58,8 @@ class LimitStore(GovernedStore, Protocol):
     def read_run(self, run: str) -> RunRow | None: ...
 
 
-def check(tables: object) -> tuple[LimitRule, ...]:
-    """Return the limits of a policy file. Raises UsageError."""
+def check(tables: object, names: Collection[str] | None = None) -> tuple[LimitRule, ...]:
+    """Return the limits of a policy file; `names` are those that steps may have. Raises UsageError."""
     try:
         rules = msgspec.convert(tables, tuple[LimitRule, ...])
     except msgspec.ValidationError as error:
@@ -67,14 +67,14 @@ def check(tables: object) -> tuple[LimitRule, ...]:
         raise UsageError(f"[[limit]]: {error}", remedy=remedy) from error
     seen = set[str]()
     for rule in rules:
-        _check(rule)
+        _check(rule, names)
         if rule.id in seen:
             raise UsageError(f"two tables [[limit]] have the id {rule.id!r}", remedy="Give each its own")
         seen.add(rule.id)
     return rules
 
 
-def _check(rule: LimitRule) -> None:
+def _check(rule: LimitRule, names: Collection[str] | None) -> None:
     where = f"[[limit]] {rule.id!r}"
     if not rule.id or not all(one.isalnum() or one in "-_." for one in rule.id):
         raise UsageError(where, remedy="Its id is made of letters, digits, - _ and .")
@@ -85,8 +85,9 @@ def _check(rule: LimitRule) -> None:
         )
     if (rule.per_minute is not None) != bool(rule.actions):
         raise UsageError(f"{where}: per_minute needs actions, and actions need per_minute")
-    check_names(where, rule.actions)
-    check_agents(where, rule.agents)
+    check_names(where, rule.actions, names)
+    if names is not None:
+        check_agents(where, rule.agents)
 
 
 class CallLimits:

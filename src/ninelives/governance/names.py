@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from ninelives.core.errors import UsageError
-from ninelives.engine.spec.registry import AGENTS, STEPS
+from ninelives.engine.spec.registry import AGENTS
 
 
 def fits_one(name: str, patterns: Iterable[str]) -> bool:
@@ -14,22 +14,31 @@ def fits_one(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def check_names(where: str, patterns: Iterable[str]) -> None:
-    """Raise UsageError for a pattern that no declared step fits: it would protect nothing."""
-    _check(where, patterns, "step", STEPS)
+def check_names(where: str, patterns: Iterable[str], known: Collection[str] | None) -> None:
+    """Raise UsageError for a pattern that no known step fits: it would protect nothing.
+
+    `known` are the declared steps, and those that the file says other processes declare; None: unknown.
+    """
+    for pattern in patterns if known is not None else ():
+        if not any(fnmatchcase(name, pattern) for name in known or ()):
+            raise UsageError(f"{where} names {pattern!r}, and no step is called so", remedy=none_named(known))
+
+
+def none_named(known: Collection[str] | None) -> str:
+    """Return what to do about a name that no step has."""
+    return (
+        f"There are: {', '.join(sorted(known or ())) or 'none'}. "
+        'If another process declares it, add it to elsewhere = ["..."] of [policy]'
+    )
 
 
 def check_agents(where: str, patterns: Iterable[str]) -> None:
     """Raise UsageError for a pattern that no declared agent fits; "*" fits all that may come."""
-    _check(where, (one for one in patterns if one != "*"), "agent", AGENTS)
-
-
-def _check(where: str, patterns: Iterable[str], what: str, known: Iterable[str]) -> None:
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in known):
+        if pattern != "*" and not any(fnmatchcase(name, pattern) for name in AGENTS):
             raise UsageError(
-                f"{where} names {pattern!r}, and no {what} is called so",
-                remedy=f"There are: {', '.join(sorted(known)) or 'none'}",
+                f"{where} names {pattern!r}, and no agent is called so",
+                remedy=f"There are: {', '.join(sorted(AGENTS)) or 'none'}",
             )
 
 

@@ -1,8 +1,8 @@
 """Trips: halts that declare themselves when calls are denied or fail too often, `[[trip]]` in a policy file.
 
-Denials and failures of all workers are counted in one document for each trip, `trips/ID`, written by the
-thread behind: a call never waits for it. The halt is declared before the count is cleared, under an id made
-of what it halts: so if we die between, the next denial finds the same halt, and declares no second one.
+Denials and failures of all workers are counted in one document for each trip, `trips/ID`. The governor's
+background thread writes it, so no call waits for it. The halt is declared before the count is cleared, under
+an id made of what it halts: if we die between, the next denial finds that halt and declares no second one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Literal
@@ -69,8 +69,8 @@ class TripRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-def check(tables: object) -> tuple[TripRule, ...]:
-    """Return the trips of a policy file. Raises UsageError."""
+def check(tables: object, names: Collection[str] | None = None) -> tuple[TripRule, ...]:
+    """Return the trips of a policy file; `names` are those that steps may have. Raises UsageError."""
     try:
         rules = msgspec.convert(tables, tuple[TripRule, ...])
     except msgspec.ValidationError as error:
@@ -85,7 +85,7 @@ def check(tables: object) -> tuple[TripRule, ...]:
         _ = rule.condition
         if rule.until is not None:
             span_ms(f"[[trip]] {rule.id!r}: until", rule.until)
-        check_names(f"[[trip]] {rule.id!r}", rule.actions)
+        check_names(f"[[trip]] {rule.id!r}", rule.actions, names)
     return rules
 
 

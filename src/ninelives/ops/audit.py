@@ -8,9 +8,8 @@ Documents, all JSON:
 
 - `audit/walk`: an `AuditWalk`, the audit under way, with what it found so far. Position and findings are
   written together, so a part is never counted twice; what was read since the last write is read again.
-- `audit/last`: an `AuditResult`, the last audit that came to its end. For `status` and metrics: `finished_ms`
-  is the last success, `seconds` its duration from beginning to end (pauses and deaths included), `faults` how
-  many faults it found, `duplicates` how many of them are proved duplicates, by kind.
+- `audit/last`: an `AuditResult`, the last audit that came to its end, for `status` and metrics. Its `seconds`
+  count from its beginning to its end, pauses and deaths included.
 - `audit/duplicates`: digests of the proved duplicates that were found so far. With each new one the counter
   `duplicates` (kind: recorded, once, key) grows in the same write: each is counted once, however often it is
   found.

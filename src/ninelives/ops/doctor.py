@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ninelives.core.errors import Corrupt, StoreBroken, StoreError
+from ninelives.core.errors import Corrupt, StoreBroken, StoreError, UsageError
 from ninelives.core.model.run import RunQuery
 from ninelives.store import Store
 from ninelives.stores import url as urls
@@ -264,6 +264,8 @@ def _guarded(store: AnyStore) -> Iterator[DoctorFinding]:
         except StoreError as error:
             yield _failed(check.__name__.lstrip("_"), error)
             return
+        except UsageError as error:  # it is encrypted, and the key is not here: it can be read all the same
+            yield _failure("keys", error.what, error.remedy or "")
 
 
 def _writes(store: AnyStore) -> Iterator[DoctorFinding]:

@@ -28,7 +28,7 @@ from ninelives.governance.enforced import enforced_by
 from ninelives.governance.halts import held_words, read_halts
 from ninelives.ops import periodic
 from ninelives.ops.disk_growth import growth_per_day
-from ninelives.ops.metrics import reports
+from ninelives.ops.metrics import listening, reports
 from ninelives.ops.notify.retries import RetryGroup, common_text, grouped, kind_of
 from ninelives.ops.notify.state import read_state
 from ninelives.ops.recovery_numbers import recovery_numbers
@@ -47,6 +47,7 @@ from ninelives.ops.status_facts import (
     Status,
     StuckRuns,
     Task,
+    UnservedMetrics,
     WorkerPolicy,
 )
 from ninelives.ops.status_problems import problems
@@ -107,6 +108,7 @@ def status(store: AnyStore, url: str) -> Status:
         tasks=_tasks(store, now_ms),
         audit=_audit(store, now_ms),
         copies=_copies(store, now_ms),
+        unserved=_unserved(store, now_ms),
         notices=_notices(store, now_ms),
         audit_log=_audit_log(store, now_ms),
         used_bytes=used,
@@ -321,6 +323,11 @@ def _copies(store: AnyStore, now_ms: int) -> list[CopyLag]:
                 CopyLag(name=name, lag_seconds=int(lag), fault=known.fault, is_refused=known.is_refused)
             )
     return found
+
+
+def _unserved(store: AnyStore, now_ms: int) -> list[UnservedMetrics]:
+    found = listening.read_all(store, now_ms)
+    return [UnservedMetrics(host=one.host.partition("~")[0], fault=one.fault) for one in found]
 
 
 def _notices(store: AnyStore, now_ms: int) -> list[Notices]:

@@ -104,6 +104,13 @@ class CopyLag(Struct, frozen=True, kw_only=True):
     is_refused: bool
 
 
+class UnservedMetrics(Struct, frozen=True, kw_only=True):
+    """A machine on which `up` cannot serve metrics, and why."""
+
+    host: str
+    fault: str
+
+
 class Notices(Struct, frozen=True, kw_only=True):
     """Notices to people over one channel: how many wait, the age of the oldest event, and the last error.
 
@@ -214,6 +221,7 @@ class Status(Struct, frozen=True, kw_only=True):
     tasks: list[Task]
     audit: LastAudit | None
     copies: list[CopyLag]
+    unserved: list[UnservedMetrics]
     notices: list[Notices]
     audit_log: AuditLogLag | None
     used_bytes: int

@@ -161,23 +161,7 @@ def _of_upkeep(found: Status) -> Iterator[Problem]:
         )
     if found.audit is not None and found.audit.age_seconds > AUDIT_SECONDS:
         yield Problem("audit", f"the last audit ended {counted(found.audit.age_seconds // 3600, 'hour')} ago")
-    for copy in found.copies:
-        if copy.is_refused:
-            yield Problem("replication", f"nothing is copied to the copy {copy.name}: {copy.fault}")
-        elif copy.lag_seconds > LAG_SECONDS:
-            why = f": {copy.fault}" if copy.fault else ""
-            yield Problem("replication", f"the copy {copy.name} is {copy.lag_seconds} s behind{why}")
-    for one in found.notices:
-        if one.oldest_seconds > NOTICE_SECONDS:
-            is_silent = one.silent_seconds > SILENT_SECONDS
-            why = "no notifier runs; see: ninelives notify" if is_silent else one.error
-            name = one.channel
-            waiting = counted(one.waiting, f"notice to {name} is", f"notices to {name} are")
-            yield Problem(
-                "notices",
-                f"{waiting} not delivered, "
-                f"the oldest for {counted(one.oldest_seconds // 60, 'minute')}" + (f": {why}" if why else ""),
-            )
+    yield from _of_reports(found)
     if found.audit_log is not None:
         lag = found.audit_log.lag_seconds
         if lag is None or lag > AUDIT_LOG_SECONDS:
@@ -189,6 +173,29 @@ def _of_upkeep(found: Status) -> Iterator[Problem]:
             )
     if found.free_bytes is not None and found.free_bytes < LITTLE_BYTES:
         yield Problem("disk", f"only {found.free_bytes / (1 << 20):,.0f} MiB are free on the store's disk")
+
+
+def _of_reports(found: Status) -> Iterator[Problem]:
+    """Yield what replicators, exporters and notifiers report."""
+    for copy in found.copies:
+        if copy.is_refused:
+            yield Problem("replication", f"nothing is copied to the copy {copy.name}: {copy.fault}")
+        elif copy.lag_seconds > LAG_SECONDS:
+            why = f": {copy.fault}" if copy.fault else ""
+            yield Problem("replication", f"the copy {copy.name} is {copy.lag_seconds} s behind{why}")
+    for machine in found.unserved:
+        yield Problem("metrics", f"{machine.host} serves no metrics: {machine.fault}")
+    for one in found.notices:
+        if one.oldest_seconds > NOTICE_SECONDS:
+            is_silent = one.silent_seconds > SILENT_SECONDS
+            why = "no notifier runs; see: ninelives notify" if is_silent else one.error
+            name = one.channel
+            waiting = counted(one.waiting, f"notice to {name} is", f"notices to {name} are")
+            yield Problem(
+                "notices",
+                f"{waiting} not delivered, "
+                f"the oldest for {counted(one.oldest_seconds // 60, 'minute')}" + (f": {why}" if why else ""),
+            )
 
 
 def _of_recovery(numbers: RecoveryNumbers) -> Iterator[Problem]:

@@ -21,7 +21,7 @@ def waiting(run: Summary, now_seconds: float) -> str:
         return retrying_text(run.retrying, now_seconds)
     if run.next_wake_up is not None and run.status is State.PENDING:
         due = run.next_wake_up.timestamp()
-        return f"to start at {_time(due, now_seconds)}" if due > now_seconds else ""
+        return f"to start at {_time(due, now_seconds)}" if due > now_seconds else _WORKER
     is_due = run.next_wake_up is not None and run.next_wake_up.timestamp() <= now_seconds
     # Answered or notified: what it waited for has come, and only a worker is missing.
     if is_due and run.status is State.CHECKPOINTED and run.waits != _WORKER:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import typer
 
-from ninelives.cli.options import EXIT_FAILED, command, opened
+from ninelives.cli.options import EXIT_FAILED, EXIT_STORE, command, opened
 from ninelives.cli.output import age, emit, is_terminal, say
 from ninelives.core.clock import moment
 from ninelives.core.errors import Corrupt
@@ -63,8 +63,8 @@ class _Watcher:
             found = self._store.load_journal(self._run, since=self._seen)
         except Corrupt as error:
             self.clear()
-            say(f"the journal is damaged: {error}")
-            raise typer.Exit(EXIT_FAILED) from None
+            say(str(error))  # damaged, or encrypted with a key that is not here
+            raise typer.Exit(EXIT_STORE) from None
         for line in self._news(
             found.run, masked_records(large_bodies.whole(self._store, found.records)), found.items
         ):

@@ -140,6 +140,9 @@ def _change(
         emit_json(changed)
         return
     emit_table(COLUMNS, _rows(changed.account))
+    one = changed.account
+    if value and not changed.woken and not any(meter.spent or meter.reserved for meter in one.meters):
+        say(f"note: nothing {one.whose} has used this budget yet; is {value!r} spelled right?")
     if changed.woken:
         say(f"{counted(len(changed.woken), 'run')} waited for it and will ask again")
 

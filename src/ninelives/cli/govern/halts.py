@@ -69,8 +69,10 @@ def halt(
         return
     emit(shown(made.id))
     say(f"halted: {made.what}; to let it go on: {command(['unhalt', made.id], store)}")
-    if not seen:
+    if not seen and (action or label):
         say("note: no unfinished run fits it now; is the name spelled right?")
+    elif not seen:
+        say("note: no unfinished run fits it now; it holds those that come")
 
 
 def unhalt(

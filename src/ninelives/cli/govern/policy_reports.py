@@ -95,7 +95,8 @@ def _show_check(
     if faults or spec is None:
         say(counted(len(faults), "fault"))
         return
-    rules = counted(len(spec.rules), "rule")
+    tables = [counted(len(found), name) for name, found in spec.tables.items() if isinstance(found, list)]
+    rules = ", ".join([counted(len(spec.rules), "rule"), *tables])
     say(f"{file} is sound: {rules}, default {spec.default}, digest {spec.digest[:12]}")
     if not is_typed:
         say("only its form was checked: name the modules that declare the actions to check names and types")

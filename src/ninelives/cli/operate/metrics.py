@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 import typer
 
 from ninelives.cli.output import emit, say
-from ninelives.core.errors import StoreError, UsageError
+from ninelives.core.errors import NineLivesError, StoreError, UsageError
+from ninelives.engine.machine import host as this_host
+from ninelives.ops.metrics import listening
 from ninelives.ops.metrics.reading import ReadingSource
 from ninelives.ops.metrics.server import MetricsServer
+from ninelives.stores.open import open_store
+from ninelives.supervisor.protocol import SUPERVISOR_MARK
 
 _EXIT_INTERRUPTED = 130
 
@@ -26,13 +33,30 @@ def serve(url: str, host: str, port: int) -> None:
     except StoreError as error:
         # Machines start in any order. A scrape says that the store is away.
         say(f"{type(error).__name__}: {error}")
-    with MetricsServer(host, port, source, say) as server:
+    try:
+        made = MetricsServer(host, port, source, say)
+    except UsageError as error:
+        _note(url, str(error))
+        raise
+    _note(url, "")
+    with made as server:
         name = f"[{host}]" if ":" in host else host
         say(f"metrics at http://{name}:{server.server_address[1]}/metrics")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             raise typer.Exit(_EXIT_INTERRUPTED) from None
+
+
+def _note(url: str, fault: str) -> None:
+    """Note beside `up` whether metrics are served: what this process prints is in a log there."""
+    if SUPERVISOR_MARK in os.environ:
+        with suppress(NineLivesError, OSError):
+            store = open_store(url)
+            try:
+                listening.note(store, this_host(), fault)
+            finally:
+                store.close()
 
 
 def alerts(kind: str, runbook: str) -> None:

@@ -33,8 +33,8 @@ from ninelives.engine.protected.protected_call import Ended, KeyedPosition, Prot
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN
 from ninelives.engine.run.waits import Check, turn_away, wait
-from ninelives.engine.step import gate, judging, resumable
-from ninelives.engine.step.envelope import decoded, reader
+from ninelives.engine.step import gate, holds, judging, resumable
+from ninelives.engine.step.envelope import decoded, reader, withdrawn
 from ninelives.store import Store
 
 _CLOCKS_DIFFER_MS = 1_000
@@ -162,7 +162,7 @@ async def may_begin(action: ProtectedCall) -> tuple[KeyOp, ...]:
     """
     execution = action.execution
     if execution.governing.governor is None:
-        action.requires = gate.requirements(execution, action.step)
+        action.requires = holds.requirements(execution, action.step)
         return await reserves(action)
     if action.permit is None:  # a further start, or its key was waited for
         await _permitted(action, await gate.admit(action.gated()))
@@ -378,7 +378,7 @@ async def _attempt(action: ProtectedCall) -> Ended | None:
         if execution.sealed is None:
             # Not awaited: the code is being cancelled. Later records do not become durable before this one.
             execution.write(
-                [resumable.withdrawn(position, action.fingerprint, action.step.kind)],
+                [withdrawn(position, action.fingerprint, action.step.kind)],
                 extras(action.passes(), action.settled(None)),
             )
         raise

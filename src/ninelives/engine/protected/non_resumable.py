@@ -35,7 +35,7 @@ from ninelives.engine.run.waits import turn_away, wait_until
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, gate, other_loops, resumable, threads
-from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
+from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer, withdrawn
 
 ABANDON_SECONDS = 1.0
 """How long a body may take to end after its time limit; after that it counts as still running."""
@@ -50,7 +50,7 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         _refuse_inside(execution, step)
     if asyncio.get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    function = step.function if execution.body_hooks is None else execution.body_hooks.around(step)
     return await perform(execution, step, args, kwargs, function)
 
 
@@ -264,7 +264,7 @@ async def _withdraw(action: ProtectedCall, number: int) -> None:
     """Void a start whose body has not begun: the run's code has cancelled it."""
     voided = action.draft(Kind.VOIDED, n=number, why="it was cancelled before it began")
     await action.write(
-        [voided, resumable.withdrawn(action.position, action.fingerprint, action.step.kind)],
+        [voided, withdrawn(action.position, action.fingerprint, action.step.kind)],
         business_keys.extras(action.releases(), action.settled(NotDone("it was cancelled before it began"))),
     )
     raise asyncio.CancelledError

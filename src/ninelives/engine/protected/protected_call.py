@@ -42,10 +42,9 @@ from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.protection import Protection
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import gate, judging, reservations
-from ninelives.engine.step.envelope import reader
+from ninelives.engine.step.envelope import count_tokens, reader
 from ninelives.engine.step.gate import GatedCall
 from ninelives.engine.step.reservations import OpenReservations
-from ninelives.engine.step.resumable import count_tokens
 
 T = TypeVar("T")
 Function = Callable[..., Awaitable[Any]]
@@ -274,10 +273,9 @@ class ProtectedCall:
             extras = Extras(keys=ended.keys, closes=ended.closes, accounts=accounts)
             return [*ended.before, failure], extras, error
         body = write_body(self.fingerprint, value=ended.data, **given)
-        large = len(ended.data) > inline_bytes(self.execution.store)
-        shares = any(isinstance(op, SettleKey) for op in ended.keys)
+        is_shared = any(isinstance(op, SettleKey) and op.blobs for op in ended.keys)
         # The key's row refers to the value alone, as a blob, which is stored with this record.
-        spilled = [ended.data] if large and shares else []
+        spilled = [ended.data] if is_shared else []
         result: Draft = (Kind.RESULT, self.position.id, body, spilled, self._facts(None, usage))
         extras = Extras(keys=ended.keys, closes=ended.closes, accounts=accounts)
         return [*ended.before, result], extras, None

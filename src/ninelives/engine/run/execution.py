@@ -95,6 +95,8 @@ class Execution(Lifecycle):
         self.latest, self._signals, self._items = journal.run, journal.signals, journal.items
         self.store, self.clock, self.is_pipelined = store, clock, is_pipelined
         self.intents, self.lease, self.hooks, self._gate = intents, lease, hooks, gate
+        self.body_hooks = hooks if hooks is not None and hooks.wants_bodies else None
+        """The hooks, if an observer wants to know of bodies: a log does not, and costs a step no call."""
         self.governing, self.asking = governing or Governing(), asking
         self.replay = Replay(journal.records)
         self._started_with = of_run(journal.run.labels)

@@ -18,17 +18,20 @@ from msgspec import UNSET, Struct
 
 from ninelives.core.errors import Divergence, UsageError
 from ninelives.core.governance.accounts import AccountOp
+from ninelives.core.governance.costs import charged_usage
 from ninelives.core.governance.taint import TaintChange
 from ninelives.core.journal.matching import Claimed
 from ninelives.core.journal.replay import Recorded, signal_number, write_body
 from ninelives.core.model.commit import Outcome
+from ninelives.core.model.counter import TOKENS_IN, TOKENS_OUT
 from ninelives.core.model.run import Kind, StepKind
-from ninelives.core.model.totals import OUTCOMES, Facts
+from ninelives.core.model.totals import OUTCOMES, Facts, error_text
 from ninelives.core.values.codec import UNTYPED_CODEC, Codec
 from ninelives.core.values.exceptions import decode_error, encode_error
 from ninelives.core.values.fingerprint import Fingerprint
+from ninelives.core.values.token_usage import Usage, usage_in
 from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, charging
-from ninelives.engine.context import StepPosition
+from ninelives.engine.context import Frame, Running, StepPosition
 from ninelives.engine.run import identity
 from ninelives.engine.run.branch_task import BranchTask, current_branch
 from ninelives.engine.run.current import caller
@@ -304,3 +307,65 @@ class Builtin:
         if draft[1] != self.id or draft[0] not in OUTCOMES or len(draft) == 5:
             return draft
         return (*draft[:3], draft[3] if len(draft) == 4 else (), self._facts)
+
+
+# The records of outcomes ----------------------------------------------------------------------------
+
+
+def withdrawn(position: StepPosition, fingerprint: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
+    """Return the record of a step that the run's code cancelled."""
+    return (Kind.WITHDRAWN, position.id, write_body(fingerprint), (), Facts(kind))
+
+
+def took_ms(frame: Frame) -> int:
+    """Return how long ago a body began, in milliseconds."""
+    return int((frame.position.execution.loop.time() - frame.at) * 1000)
+
+
+def result(frame: Frame, data: bytes) -> Draft:
+    """Return the record of a step's value."""
+    kind, position = frame.kind, frame.position
+    usage = usage_in(data) if kind is StepKind.DECISION else None
+    if frame.charged is not None:  # what the body charges replaces what its value reports
+        usage = charged_usage(frame.charged) or usage
+    is_plain = usage is None and not frame.failures and frame.taint is None
+    if is_plain and frame.answered is None:  # the hot path
+        took = int((position.execution.loop.time() - frame.at) * 1000)
+        body = write_body(frame.fingerprint, value=data, judged=frame.judged)
+        return (Kind.RESULT, position.id, body, (), Facts(kind, took))
+    body = write_body(
+        frame.fingerprint,
+        value=data,
+        attempts=frame.failures,
+        usage=usage,
+        judged=frame.judged,
+        taint=frame.taint,
+        answered=frame.answered,
+    )
+    read, written = count_tokens(position.execution, usage)
+    return (Kind.RESULT, position.id, body, (), Facts(kind, took_ms(frame), read, written))
+
+
+def count_tokens(execution: Running, usage: Usage | None) -> tuple[int, int]:
+    """Count the tokens of an outcome for this worker's metrics, and return those read and written."""
+    read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
+    execution.done[TOKENS_IN] += read
+    execution.done[TOKENS_OUT] += written
+    return read, written
+
+
+def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
+    """Return the record of a step's failure."""
+    usage = charged_usage(frame.charged) if frame.charged is not None else None
+    body = write_body(
+        frame.fingerprint,
+        error=encoded,
+        attempts=frame.failures,
+        usage=usage,
+        judged=frame.judged,
+        taint=frame.taint,
+        answered=frame.answered,
+    )
+    read, written = count_tokens(frame.position.execution, usage)
+    facts = Facts(frame.kind, took_ms(frame), read, written, error=error_text(error))
+    return (Kind.FAILURE, frame.position.id, body, (), facts)

@@ -7,7 +7,7 @@ step's own. What the store must check as well travels with the commit of the int
 what is reserved (docs/decisions/0035).
 
 What raises or cannot be judged stops the run for a person (PolicyFailed); it never allows. If we die before
-the first record of the call, the next worker asks again, by the policy of then.
+the first record of the call, the next worker asks again, by the policy that it has loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ninelives.core.governance.verdicts import Allow, Ask, Call, Deny, Judgement
 from ninelives.core.journal.approval import Approval
 from ninelives.core.journal.replay import write_body
 from ninelives.core.model.commit import Outcome, Verdict
-from ninelives.core.model.run import Kind, News
+from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.secret import masked_text
 from ninelives.core.values.exceptions import encode_error
@@ -36,20 +36,14 @@ from ninelives.engine.governor import Governor, Hold, Permit
 from ninelives.engine.run.current import execution_of
 from ninelives.engine.run.execution import Execution
 from ninelives.engine.run.lifecycle import OPEN, Phase
-from ninelives.engine.run.waits import turn_away, wait
+from ninelives.engine.run.waits import turn_away
 from ninelives.engine.spec.registry import Step
-from ninelives.engine.step import approval, judging
+from ninelives.engine.step import approval, holds, judging
 from ninelives.engine.step.approval import ApprovalRequest, ByPolicy
 from ninelives.engine.step.envelope import Builtin
 from ninelives.engine.step.reservations import OpenReservations, ended, settles
 from ninelives.engine.step.retry_pause import outside
 
-AGAIN_MS = 60_000
-"""A call that is held asks again at least this often: what lifts the hold may fail to wake a parked run."""
-SOON_MS = 1_000
-"""When to ask again if what holds a call says a time that is over."""
-BRIEF_MS = 3_000
-"""How long a call that only waits for its turn at a provider stays in memory: parking would cost more."""
 MOST_CHANGES = 20
 """How often a required document may change under one intent before a person is asked."""
 
@@ -91,7 +85,7 @@ def at_once(gated: GatedCall) -> Said:
         return None
     call = call_of(gated)
     try:
-        requires = _free(execution, step, call)
+        requires = holds.free(execution, step, call)
         if requires is None:
             return None
         judgement = judging.judge(governor, step, call)
@@ -144,9 +138,9 @@ async def _judged(gated: GatedCall, said: Judgement | PolicyFailed | None) -> tu
     if isinstance(said, PolicyFailed):
         raise said
     call = call_of(gated)
-    requires = _free(gated.execution, gated.step, call)
+    requires = holds.free(gated.execution, gated.step, call)
     if requires is None:
-        requires = await wait_unheld(gated.execution, gated.step, call)
+        requires = await holds.wait_unheld(gated.execution, gated.step, call)
     governor, has_waited = gated.execution.governor, False
     if governor is None or not governor.has_policy:
         digest = _digest(gated, gated.args, gated.kwargs) if gated.step.approval is not None else None
@@ -222,66 +216,13 @@ def is_as_admitted(gated: GatedCall) -> bool:
     return gated.admitted is None or gated.admitted == _digest(gated, gated.args, gated.kwargs)
 
 
-# Waits --------------------------------------------------------------------------------------------
-
-
-async def wait_unheld(execution: Execution, step: Step, call: Call) -> tuple[Requirement, ...]:
-    """Wait until nothing holds a call; return what its intent then requires.
-
-    Nothing is awaited between the last question and the return. Raises PolicyFailed.
-    """
-    while (requires := _free(execution, step, call)) is None:
-        hold = _held(execution, step, call)
-        if hold is not None:
-            await _wait_while(execution, step, call, hold)
-    return requires
-
-
-def _free(execution: Execution, step: Step, call: Call) -> tuple[Requirement, ...] | None:
-    """Return what the intent of a call requires, if nothing holds it; else None. Raises PolicyFailed."""
-    # First: another thread may read a halt at any moment. One that `held` did not see must refuse the intent.
-    requires = requirements(execution, step)
-    return requires if _held(execution, step, call) is None else None
-
-
-def _held(execution: Execution, step: Step, call: Call) -> Hold | None:
-    governor = execution.governor
-    return judging.held(governor, step, call) if governor is not None else None
-
-
-async def _wait_while(execution: Execution, step: Step, call: Call, hold: Hold) -> None:
-    """Wait until a hold is over, or another one has taken its place."""
-    due_ms = _due_ms(execution, hold)
-    _report(execution, call, hold)
-
-    def check(news: News) -> bool | None:
-        try:
-            is_same = _held(execution, step, call) == hold
-        except PolicyFailed:
-            is_same = False  # asked again outside of this check, which stops the run
-        return None if is_same and news.now_ms < due_ms else True
-
-    stays_ms = BRIEF_MS if hold.is_brief else None
-    await wait(execution, hold.what, check, due_ms=due_ms, stays_ms=stays_ms)
-
-
-def _report(execution: Execution, call: Call, hold: Hold) -> None:
-    if execution.hooks is not None:
-        execution.hooks.held(execution, call.step, hold.what)
-
-
-def _due_ms(execution: Execution, hold: Hold) -> int:
-    """Return when to ask again at the latest."""
-    now_ms = execution.store.now_ms()
-    if hold.due_ms is not None and hold.due_ms <= now_ms:
-        return now_ms + SOON_MS
-    return min(now_ms + AGAIN_MS, hold.due_ms or now_ms + AGAIN_MS)
+# Waits ------------------------------------------------------------------------------------------
 
 
 async def wait_permitted(gated: GatedCall, permit: Permit) -> tuple[Requirement, ...]:
     """Wait until nothing holds a call that was admitted a moment ago; as `wait_unheld`."""
     try:
-        return await wait_unheld(gated.execution, gated.step, permit.call)
+        return await holds.wait_unheld(gated.execution, gated.step, permit.call)
     except PolicyFailed as error:
         await stop(gated.execution, error)
     except asyncio.CancelledError:
@@ -293,9 +234,9 @@ async def wait_between(frame: Frame, step: Step, permit: Permit) -> None:
     """Wait, before another attempt of a body, until nothing holds the call."""
     execution = execution_of(frame.position)
     try:
-        if _held(execution, step, permit.call) is not None:
+        if holds.held(execution, step, permit.call) is not None:
             with outside(frame):
-                await wait_unheld(execution, step, permit.call)
+                await holds.wait_unheld(execution, step, permit.call)
     except PolicyFailed as error:
         await stop(execution, error)
 
@@ -372,11 +313,6 @@ def _note_withdrawn(gated: GatedCall) -> None:
 # The commit of an intent --------------------------------------------------------------------------
 
 
-def requirements(execution: Execution, step: Step) -> tuple[Requirement, ...]:
-    """Return what the commit of an intent requires. Ask before `held` is asked: nothing was halted since."""
-    return execution.governing.requirements(step)
-
-
 async def refused(gated: GatedCall, permit: Permit | None, verdict: Verdict, times: int = 0) -> Permit | None:
     """Handle an intent that the store refused (CHANGED, OVER); return what the call may do now.
 
@@ -435,27 +371,13 @@ async def _over(gated: GatedCall, permit: Permit, over: Over) -> Permit | None:
         return replace(permit, judged=said_of_it, reserves=within, exceeds=(*permit.exceeds, *exceeds))
     if not isinstance(said, Hold):
         raise judging.failed(call, f"over returned {said!r}")
-    _report(execution, call, said)
-    await _wait_within(execution, said)
+    holds.report(execution, call, said)
+    await holds.wait_within(execution, said)
     return None
 
 
 def _is(one: Reserve, over: Over) -> bool:
     return one.account == over.account
-
-
-async def _wait_within(execution: Execution, hold: Hold) -> None:
-    """Wait until a reservation may be tried again: at the time that the governor says, or on a change."""
-    due_ms = _due_ms(execution, hold)
-    times = 0
-
-    def check(news: News) -> bool | None:
-        nonlocal times
-        times += 1
-        return True if times > 1 or news.now_ms >= due_ms else None
-
-    stays_ms = BRIEF_MS if hold.is_brief else None
-    await wait(execution, hold.what, check, due_ms=due_ms, stays_ms=stays_ms)
 
 
 async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) -> Permit:
@@ -492,7 +414,7 @@ async def reserve(gated: GatedCall, permit: Permit, value: bytes | None = None) 
 async def _unheld(gated: GatedCall, permit: Permit) -> Permit:
     """Return the permit if nothing holds the call; else ask about all of it again."""
     try:
-        requires = _free(gated.execution, gated.step, permit.call)
+        requires = holds.free(gated.execution, gated.step, permit.call)
     except PolicyFailed as error:
         await stop(gated.execution, error)
     return replace(permit, requires=requires) if requires is not None else await admit(gated)

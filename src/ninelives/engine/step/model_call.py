@@ -67,7 +67,7 @@ async def perform(
         executed[:] = [(asks, frame)]
         return asks.answer(execution, step, frame, ways, passed, named)
 
-    function = ask if execution.hooks is None else execution.hooks.around(step, ask)
+    function = ask if execution.body_hooks is None else execution.body_hooks.around(step, ask)
     value = await resumable.perform(execution, step, args, kwargs, function)
     for asks, frame in executed:  # not on replay
         _when_durable(execution, step, asks, frame, value)

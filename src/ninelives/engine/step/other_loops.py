@@ -68,7 +68,8 @@ async def ask(
     def body_of(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *passed, **named: call.body(lambda: function(*passed, **named))
 
-    own = functions or (step.function if execution.hooks is None else execution.hooks.around(step),)
+    hooks = execution.body_hooks
+    own = functions or (step.function if hooks is None else hooks.around(step),)
     bodies = [body_of(one) for one in own]
     return await call.result(lambda: perform(execution, step, args, kwargs, *bodies))
 

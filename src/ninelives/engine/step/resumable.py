@@ -24,17 +24,14 @@ from ninelives.core.errors import (
     UsageError,
 )
 from ninelives.core.governance.accounts import AccountOp
-from ninelives.core.governance.costs import charged_usage
 from ninelives.core.journal.replay import Attempt, Recorded, write_body
-from ninelives.core.model.counter import TOKENS_IN, TOKENS_OUT
 from ninelives.core.model.run import Kind, StepKind
 from ninelives.core.model.totals import Facts, error_text
 from ninelives.core.values.exceptions import encode_error, same_error
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.retry import delay_seconds, reason_for, retry_after_seconds
-from ninelives.core.values.token_usage import Usage, usage_in
-from ninelives.engine.commit.ticket import Draft, Extras, charging
-from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, Running, StepPosition
+from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, charging
+from ninelives.engine.context import BRANCH, EXECUTION, FRAME, Frame, StepPosition
 from ninelives.engine.governor import Permit
 from ninelives.engine.run import identity, lookup
 from ninelives.engine.run.branch_task import BranchTask, current_branch, enter_body, leave_body
@@ -47,7 +44,15 @@ from ninelives.engine.spec import argument_changes
 from ninelives.engine.spec.inner_calls import steps_called
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import approval, gate, judging, other_loops, reservations
-from ninelives.engine.step.envelope import deliver, reader, refuse_foreign_timer
+from ninelives.engine.step.envelope import (
+    deliver,
+    failure,
+    reader,
+    refuse_foreign_timer,
+    result,
+    took_ms,
+    withdrawn,
+)
 from ninelives.engine.step.gate import GatedCall
 from ninelives.engine.step.retry_pause import attempts_before, rest
 
@@ -69,7 +74,7 @@ async def call(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return await step.function(*args, **kwargs)
     if get_running_loop() is not execution.loop:
         return await other_loops.ask(execution, step, args, kwargs, perform)
-    function = step.function if execution.hooks is None else execution.hooks.around(step)
+    function = step.function if execution.body_hooks is None else execution.body_hooks.around(step)
     return await perform(execution, step, args, kwargs, function)
 
 
@@ -117,7 +122,7 @@ def stop_if_done(execution: Execution, step: Step) -> None:
         execution.on_loop(lambda: execution.seal(error))
 
 
-async def perform(  # noqa: PLR0912, PLR0915 (the hot path: one coroutine fewer)
+async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
     execution: Execution, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], function: Function
 ) -> Any:
     """Return the recorded outcome of a step at its position in the run; if there is none, execute it."""
@@ -166,10 +171,7 @@ async def perform(  # noqa: PLR0912, PLR0915 (the hot path: one coroutine fewer)
         else:
             body = partial(function, *args, **kwargs)
             if step.approval is not None:
-                await approval.obtain(approval.request(execution, step, fingerprint, position, args, kwargs))
-                if fingerprint.plain is None:
-                    digest = step.fingerprint(args, kwargs, execution.lists).digest
-                    body = _as_admitted(execution, step, args, kwargs, digest, body)
+                body = await _approved(execution, step, fingerprint, position, args, kwargs, body)
         if not step.reads_only:
             # After the barrier: the body depends on all records
             # that are durable now, and salvage keeps those.
@@ -211,63 +213,21 @@ def _as_admitted(
     return checked
 
 
-def withdrawn(position: StepPosition, fingerprint: Fingerprint, kind: StepKind = StepKind.ACTION) -> Draft:
-    """Return the record of a step that the run's code cancelled."""
-    return (Kind.WITHDRAWN, position.id, write_body(fingerprint), (), Facts(kind))
-
-
-def took_ms(frame: Frame) -> int:
-    """Return how long ago a body began, in milliseconds."""
-    return int((frame.position.execution.loop.time() - frame.at) * 1000)
-
-
-def result(frame: Frame, data: bytes) -> Draft:
-    """Return the record of a step's value."""
-    kind, position = frame.kind, frame.position
-    usage = usage_in(data) if kind is StepKind.DECISION else None
-    if frame.charged is not None:  # what the body charges replaces what its value reports
-        usage = charged_usage(frame.charged) or usage
-    is_plain = usage is None and not frame.failures and frame.taint is None
-    if is_plain and frame.answered is None:  # the hot path
-        took = int((position.execution.loop.time() - frame.at) * 1000)
-        body = write_body(frame.fingerprint, value=data, judged=frame.judged)
-        return (Kind.RESULT, position.id, body, (), Facts(kind, took))
-    body = write_body(
-        frame.fingerprint,
-        value=data,
-        attempts=frame.failures,
-        usage=usage,
-        judged=frame.judged,
-        taint=frame.taint,
-        answered=frame.answered,
-    )
-    read, written = count_tokens(position.execution, usage)
-    return (Kind.RESULT, position.id, body, (), Facts(kind, took_ms(frame), read, written))
-
-
-def count_tokens(execution: Running, usage: Usage | None) -> tuple[int, int]:
-    """Count the tokens of an outcome for this worker's metrics, and return those read and written."""
-    read, written = (usage.tokens_in, usage.tokens_out) if usage is not None else (0, 0)
-    execution.done[TOKENS_IN] += read
-    execution.done[TOKENS_OUT] += written
-    return read, written
-
-
-def failure(frame: Frame, error: BaseException, encoded: bytes) -> Draft:
-    """Return the record of a step's failure."""
-    usage = charged_usage(frame.charged) if frame.charged is not None else None
-    body = write_body(
-        frame.fingerprint,
-        error=encoded,
-        attempts=frame.failures,
-        usage=usage,
-        judged=frame.judged,
-        taint=frame.taint,
-        answered=frame.answered,
-    )
-    read, written = count_tokens(frame.position.execution, usage)
-    facts = Facts(frame.kind, took_ms(frame), read, written, error=error_text(error))
-    return (Kind.FAILURE, frame.position.id, body, (), facts)
+async def _approved(
+    execution: Execution,
+    step: Step,
+    fingerprint: Fingerprint,
+    position: StepPosition,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    body: Body,
+) -> Body:
+    """Return the body of a call once a person has approved it, with exactly these arguments."""
+    await approval.obtain(approval.request(execution, step, fingerprint, position, args, kwargs))
+    if fingerprint.plain is not None:
+        return body
+    digest = step.fingerprint(args, kwargs, execution.lists).digest
+    return _as_admitted(execution, step, args, kwargs, digest, body)
 
 
 async def _recall(
@@ -394,7 +354,7 @@ async def settle(
     if execution.sealed is not None:
         await execution.forever()
     # Several branches: the outcome gets its slot when it is written, so that replay finds the same order.
-    extras = charging(accounts)
+    extras = charging(accounts) if accounts else NO_EXTRAS
     if is_early or not execution.is_single:
         written = execution.write([draft], extras)
         await execution.delivery.settle(None if is_early else execution.durable(written))
@@ -500,9 +460,9 @@ def failure_of(error: BaseException, frame: Frame) -> Exception:
         if is_cancelled or execution.phase & (Phase.SEALED | Phase.LEAVING):
             raise error
         said = f": {error}" if str(error) else ""
-        failure = Transient(f"{frame.position.name} ended in CancelledError{said}, and no code cancelled it")
-        failure.__cause__ = error
-        return failure
+        passing = Transient(f"{frame.position.name} ended in CancelledError{said}, and no code cancelled it")
+        passing.__cause__ = error
+        return passing
     if isinstance(error, InvariantViolation | SystemExit | KeyboardInterrupt):
         raise error
     if isinstance(error, GeneratorExit) and FRAME.get() is not frame:

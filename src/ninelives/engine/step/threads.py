@@ -97,7 +97,8 @@ def ask(
 
         return body
 
-    own = functions or (step.function if execution.hooks is None else execution.hooks.around(step),)
+    hooks = execution.body_hooks
+    own = functions or (step.function if hooks is None else hooks.around(step),)
     ways = [body_of(one) for one in own]
     return _ask(execution, lambda: perform(execution, step, args, kwargs, *ways), bodies, thread)
 

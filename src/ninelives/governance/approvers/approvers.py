@@ -3,7 +3,7 @@
 The worker asks it when it is about to take an answer. A refused answer is void: the item is asked again, with
 the reason, and the run waits on. What was taken stays taken, also when its key expires or is revoked; but its
 signature is verified again in each life, since any program with access to the store can write a journal. If
-we die before an answer is taken, the next worker judges it again, by the file and the clock of then.
+we die before an answer is taken, the next worker judges it again, by its own file and the clock at that time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The names of accounts: `budget/NAME/WINDOW/SCOPE`, one document for each value of the scope.
 
-The window comes before the value, so that the current accounts of a budget, and those of windows that are
-over, are each one range of names. Names never change: the same call is charged to the same account in every
+The window comes before the value: the accounts of one window are then one range of names, whether it is the
+current one or over. Names never change: the same call is charged to the same account in every
 process and every life.
 """
 

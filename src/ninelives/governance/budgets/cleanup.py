@@ -1,8 +1,9 @@
 """Remove accounts that nothing charges any more: of windows long over, and of runs that were forgotten.
 
-Windows are kept for a while after their end: a clock that is turned back by less than that finds the account
-of then, with what was spent in it. A call that began in a removed window settles into an account without its
-history, which the next cleanup removes. If we die here: a part is removed; the next cleanup continues.
+Windows are kept for a while after their end: if the clock is turned back by less than that, the old account
+is still there, with what was spent in it. A call that began in a removed window settles into an account
+without its history, which the next cleanup removes. If we die here: a part is removed; the next cleanup
+continues.
 """
 
 from __future__ import annotations

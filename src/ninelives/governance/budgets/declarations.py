@@ -7,7 +7,7 @@ that waits for a window it does not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,6 +18,7 @@ from ninelives.core.governance.costs import METERS, SECONDS, TOKENS, USD, shown,
 from ninelives.engine.spec.registry import Step
 from ninelives.governance.budgets.account_names import SCOPES, is_label
 from ninelives.governance.budgets.windows import NONE, PERIODS
+from ninelives.governance.names import none_named
 
 DENY, ESCALATE, WAIT = REACTIONS = ("deny", "escalate", "wait")
 """What becomes of a call that would pass a limit; the strictest comes first."""
@@ -47,8 +48,12 @@ class Budget(Struct, frozen=True, kw_only=True):
         return not self.only or any(fnmatchcase(step, pattern) for pattern in self.only)
 
 
-def check(tables: object, steps: Iterable[Step] | None = None) -> tuple[Budget, ...]:
-    """Return the budgets that tables declare; `steps` are the declared steps, if they are known.
+def check(
+    tables: object, steps: Iterable[Step] | None = None, names: Collection[str] | None = None
+) -> tuple[Budget, ...]:
+    """Return the budgets that tables declare.
+
+    `steps` are the declared steps, and `names` those that steps may have, if they are known.
 
     Raises UsageError for anything that is unknown, of another type, or could not be meant; and for a step
     that a budget of money counts and whose calls could only be refused.
@@ -56,7 +61,6 @@ def check(tables: object, steps: Iterable[Step] | None = None) -> tuple[Budget, 
     if not isinstance(tables, list):
         raise UsageError("budget is no list of tables", remedy="Write [[budget]], with two brackets")
     known = None if steps is None else tuple(steps)
-    names = None if known is None else frozenset(step.name for step in known)
     budgets = joined([_checked(number, table, names) for number, table in enumerate(tables, 1)])
     for step in known or ():
         for budget in budgets:
@@ -88,7 +92,7 @@ def joined(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
     return tuple(budgets)
 
 
-def _checked(number: int, table: object, steps: frozenset[str] | None) -> Budget:
+def _checked(number: int, table: object, names: Collection[str] | None) -> Budget:
     if not isinstance(table, dict):
         raise UsageError(f"budget {number} is no table", remedy="Write [[budget]], with two brackets")
     where = f"budget {table.get('name', number)!r}"
@@ -112,7 +116,7 @@ def _checked(number: int, table: object, steps: frozenset[str] | None) -> Budget
         limits={meter: _amount(meter, table[meter], where) for meter in METERS if meter in table},
         on=on,
         to=_text(table, "to", where) if "to" in table else "",
-        only=_patterns(table.get("only"), steps, where),
+        only=_patterns(table.get("only"), names, where),
         estimate=_estimate(table.get("estimate"), where),
     )
     _refuse_nonsense(made, where)
@@ -184,7 +188,7 @@ def _estimate(value: object, where: str) -> dict[str, int]:
     return {meter: _amount(meter, amount, f"{where}, estimate") for meter, amount in value.items()}
 
 
-def _patterns(value: object, steps: frozenset[str] | None, where: str) -> tuple[str, ...]:
+def _patterns(value: object, names: Collection[str] | None, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not value or not all(isinstance(one, str) and one for one in value):
@@ -192,9 +196,8 @@ def _patterns(value: object, steps: frozenset[str] | None, where: str) -> tuple[
             f"{where}: only = {value!r}", remedy='Give names of steps: only = ["ask", "search*"]'
         )
     for pattern in value:
-        if steps is not None and not any(fnmatchcase(step, pattern) for step in steps):
+        if names is not None and not any(fnmatchcase(name, pattern) for name in names):
             raise UsageError(
-                f"{where}: no step is named {pattern!r}, so it would count nothing",
-                remedy=f"There are: {', '.join(sorted(steps)) or 'none'}",
+                f"{where}: no step is named {pattern!r}, so it would count nothing", remedy=none_named(names)
             )
     return tuple(value)

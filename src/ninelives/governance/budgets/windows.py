@@ -1,7 +1,7 @@
 """Windows: the minutes, hours, days and months of a budget, in UTC by the store's clock.
 
 A window's name is part of its account's name, so no job has to reset anything: a new window is a new account.
-When the clock is turned back, the account of then is charged again, with all that was spent in it.
+When the clock is turned back, the earlier account is charged again, with all that was spent in it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Proof, at each start, that a policy denies what it must: a process whose gate does not stand must not work.
+"""Proof, at each start, that a policy denies what it must; a process where it does not must not work.
 
-A rule that no file can name, for an action that no process can declare, is compiled and judged on the same
-path as all others: a call that must be denied, one that the rule cannot be evaluated for, and one that no
-rule names.
+Two rules of an action that no process can declare are compiled and judged as all others are, for three calls:
+one that must be denied, one for which the rule cannot be evaluated, and one that no rule names.
 """
 
 from __future__ import annotations

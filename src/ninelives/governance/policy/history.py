@@ -159,6 +159,8 @@ def _step(
     action = known.name if known is not None else record.step
     was = _VERDICTS.get((_READ_BODY(held.body).j or {}).get("v", "a"), "allow")
     to = policy.declared.find(action, kind)
+    if to is None and (renamed := _renamed(policy, action)) is not None:
+        action, to = renamed, policy.declared.find(renamed, kind)
     if to is None:
         return _judged(policy, None, row, record, action, kind, was)
     args = {name: _argument(to, name, preview) for name, preview in _previews(to, read_body(held).a).items()}
@@ -173,6 +175,11 @@ def _step(
         **facts,
     )
     return _judged(policy, call, row, record, action, kind, was)
+
+
+def _renamed(policy: FilePolicy, action: str) -> str | None:
+    """Return the name that a step has now that had another one when it was called."""
+    return next((step.name for step in policy.declared.steps if action in step.aliases), None)
 
 
 def _previews(to: DeclaredAction, kept: Mapping[str, str]) -> dict[str, str | None]:

@@ -99,7 +99,10 @@ class Binder:
                 continue
             what = f"rule {rule.id!r}: no action is named {pattern!r}"
             remedy = did_you_mean(pattern, known, "Declared are")
-            hint = f'{remedy} If another process declares it, add it to elsewhere = ["..."] of [policy]'
+            if now := next((one.name for one in self._declared.steps if pattern in one.aliases), None):
+                remedy = f"It is {now!r} now, as its aliases= say"
+            end = "" if remedy.endswith("?") else "."
+            hint = f'{remedy}{end} If another process declares it, add it to elsewhere = ["..."] of [policy]'
             yield spec.lines.error(spec.lines.of_key("actions", rule.line), what, hint)
 
     def _other_kinds(self, rule: RuleSpec, action: str) -> Iterator[UsageError]:
@@ -137,9 +140,19 @@ class Binder:
         try:
             run = compile_condition(tree, scope)
         except Unsound as refused:
-            raise self._refusal(rule, refused) from None
+            raise self._refusal(rule, self._of_another(rule, to, refused)) from None
         self._made.setdefault(rule.id, []).append((scope.used, run))
         return run
+
+    def _of_another(self, rule: RuleSpec, to: DeclaredAction, refused: Unsound) -> Unsound:
+        """Return the refusal of an argument that another action of the rule has, with that as its remedy."""
+        name = refused.node.id if isinstance(refused.node, ast.Name) else None
+        having = [one.name for one in self._named(rule) if name in one.sorts]
+        if not having or name in to.sorts:
+            return refused
+        return Unsound(
+            refused.what, f"{having[0]!r} has it: give {to.name!r} a rule of its own", refused.node
+        )
 
     def _refusal(self, rule: RuleSpec, refused: Unsound) -> UsageError:
         part = ""
@@ -160,6 +173,7 @@ class Binder:
                 codec.decode(data)
             except (NineLivesError, TypeError) as error:
                 why = error.what if isinstance(error, NineLivesError) else str(error)
+                why = why.removeprefix("a recorded value no longer fits its annotation: ")
                 what = f"rule {rule.id!r}: {name} = {value!r} does not fit {to.name!r}: {why}"
                 raise self._spec.lines.error(line, what, "Give a value of the annotation's type") from None
             yield name, codec, data
@@ -180,7 +194,7 @@ def _verdict(rule: RuleSpec) -> Verdict:
     return Allow(rule.why)
 
 
-def warnings(spec: PolicySpec, declared: Iterable[DeclaredAction]) -> Iterator[tuple[int, str, str]]:
+def warnings(spec: PolicySpec, declared: Declarations) -> Iterator[tuple[int, str, str]]:
     """Yield what is allowed and may still not be meant: line, what, remedy."""
     default, all_declared = spec.default, list(declared)
     for one in all_declared:
@@ -196,6 +210,32 @@ def warnings(spec: PolicySpec, declared: Iterable[DeclaredAction]) -> Iterator[t
                 what = f"rules ask different people about {one.name!r}: only one of them will be asked"
                 yield rules[0].line, what, "Ask one role, or make the conditions exclude each other"
     yield from _covered(spec, all_declared)
+    yield from _undeclared_taint(spec, declared)
+
+
+def _undeclared_taint(spec: PolicySpec, declared: Declarations) -> Iterator[tuple[int, str, str]]:
+    """Yield labels that rules ask for and that no step declares: such a rule may never apply."""
+    known = {label for step in declared.steps if step.taint is not None for label in step.taint.adds}
+    for rule in spec.rules:
+        for label in sorted(_labels_in(rule.when or "True") - known):
+            what = f"rule {rule.id!r} asks for the label {label!r}, and no step declares taint={label!r}"
+            nearest = did_you_mean(label, known, "Declared are")
+            end = "" if nearest.endswith("?") else "."
+            remedy = f"{nearest}{end} Else only nl.receive(taint=) and the run's label taint:{label} give it"
+            yield rule.when_line, what, remedy
+
+
+def _labels_in(when: str) -> set[str]:
+    """Return the labels in `tainted("web")` and `"web" in taint`."""
+    found: set[object] = set()
+    for node in ast.walk(parse(when)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "tainted":
+            found |= {one.value for one in node.args if isinstance(one, ast.Constant)}
+        elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant):
+            other = node.comparators[0]
+            if isinstance(other, ast.Name) and other.id == "taint":
+                found.add(node.left.value)
+    return {one for one in found if isinstance(one, str)}
 
 
 _STRICTNESS: Mapping[str, int] = {"allow": 0, "rewrite": 1, "ask": 2, "deny": 3}

@@ -22,20 +22,21 @@ class Owner(Struct, frozen=True):
     """The module whose `check(table, ...)` checks a table, and what that takes beside the table."""
 
     module: str
-    takes: str = ""
+    takes: tuple[str, ...] = ()
 
 
 OWNERS: Final[Mapping[str, Owner]] = {
-    "budget": Owner("ninelives.governance.budgets.declarations", "steps"),
-    "trip": Owner("ninelives.governance.trips"),
-    "breaker": Owner("ninelives.governance.breakers"),
-    "limit": Owner("ninelives.governance.limits"),
-    "approvers": Owner("ninelives.governance.approvers.approvers", "where"),
+    "budget": Owner("ninelives.governance.budgets.declarations", ("steps", "names")),
+    "trip": Owner("ninelives.governance.trips", ("names",)),
+    "breaker": Owner("ninelives.governance.breakers", ("names",)),
+    "limit": Owner("ninelives.governance.limits", ("names",)),
+    "approvers": Owner("ninelives.governance.approvers.approvers", ("where",)),
 }
 
 
 def check_tables(spec: PolicySpec, steps: Sequence[Step] | None) -> Iterator[UsageError]:
     """Yield what is wrong with the tables that are not rules; names of actions only if steps are given."""
+    names = None if steps is None else {*(step.name for step in steps), *spec.elsewhere}
     for name, table in spec.tables.items():
         at, owner = spec.lines.of_table(name), OWNERS.get(name)
         if owner is None:
@@ -50,9 +51,9 @@ def check_tables(spec: PolicySpec, steps: Sequence[Step] | None) -> Iterator[Usa
             what = f"this version of ninelives knows no table {name!r}"
             yield spec.lines.error(at, what, "Remove it, or upgrade ninelives")
             continue
-        given: dict[str, Any] = {"steps": steps, "where": spec.directory}
+        given: dict[str, Any] = {"steps": steps, "where": spec.directory, "names": names}
         try:
-            check(table, **{name: one for name, one in given.items() if name == owner.takes})
+            check(table, **{name: one for name, one in given.items() if name in owner.takes})
         except UsageError as error:
             yield spec.lines.error(at, error.what, error.remedy or "Correct the table")
 

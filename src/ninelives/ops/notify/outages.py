@@ -1,9 +1,8 @@
 """Outages: runs that have retried a step on the same error for long.
 
 No single run has failed: each waits, and would go on without a person. But many of them on one error is a
-state that people want to know. The document `notify/outages` holds since when each kind of retry lasts, so
-that a restart does not forget it, and two notifiers agree on when it began. That is when a run began the
-step, also when no notifier ran yet.
+state that people want to know. The document `notify/outages` holds when each outage began: so a restart does
+not forget it, and two notifiers agree. An outage begins when a run began the step, also when no notifier ran.
 """
 
 from __future__ import annotations

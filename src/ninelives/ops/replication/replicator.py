@@ -1,9 +1,9 @@
 """Copies what has changed in a store to a bucket, again and again, until it is stopped or fenced.
 
 A pass lists what may have changed, reads each such run at one moment, and writes segments. Then everything
-that was committed before the pass began is copied. In between, a snapshot of all runs is made once in a
-while, in small parts, so that a restore need not begin with the first segment, and old ones can go. Writers
-of the store are never held up, and know nothing of it.
+that was committed before the pass began is copied. Between passes it adds a part of a snapshot of all runs.
+With a whole snapshot, a restore need not begin at the first segment, and old segments can be removed. Writers
+of the store are never held up.
 
 If we die here: segments are whole or absent; the next replicator reads from their headers what is copied.
 """
@@ -21,6 +21,7 @@ from msgspec import Struct
 from ninelives.core.errors import Corrupt, NineLivesError, StoreUnavailable, UsageError
 from ninelives.core.model.capsule import Capsule, RunMark
 from ninelives.core.model.document import STORE_ID
+from ninelives.ops.metrics import listening
 from ninelives.ops.replication import chain, progress, segment, term
 from ninelives.ops.replication.bucket import Bucket, BucketUnavailable, NameTaken
 from ninelives.ops.replication.chain import Base
@@ -33,7 +34,7 @@ from ninelives.stores.encrypted.marker import stored_in
 from ninelives.views import documents
 from ninelives.views.counted import counted
 
-NOT_COPIED = (progress.PREFIX, progress.CHAINS, "periodic/", "restore/", STORE_ID)
+NOT_COPIED = (progress.PREFIX, progress.CHAINS, listening.PREFIX, "periodic/", "restore/", STORE_ID)
 """Documents that mean nothing in a copy: claims of processes, and what names the store itself."""
 _SEGMENT_BYTES, _SEGMENT_RUNS = 8 << 20, 2_000
 _SWEEP_SECONDS, _SWEEP_RUNS = 1.0, 200
@@ -390,7 +391,7 @@ class Replicator:
         self._say(is_due=is_over)
 
     def _count(self) -> int:
-        """Count what has no less later, unless the store was put back."""
+        """Return how many runs were ever created and ended: a smaller number later shows an older store."""
         try:
             found = self._store.read_counters()
         except Corrupt:

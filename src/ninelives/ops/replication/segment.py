@@ -1,8 +1,8 @@
 """A segment: one object of a store's chain in a bucket, with the changes that it adds to those before it.
 
-An object is a line of JSON (the header) and a packed body. The header names the segment before it by its
-SHA-256, and its own body by another, so a flipped bit, a cut object and a missing or foreign segment are
-found. Only decoded as these types, with bounds: nothing in a segment is executed.
+An object is a line of JSON (the header) and a packed body. The header has the SHA-256 of the segment before
+it, and that of its own body. So a flipped bit, a cut object, and a segment that is missing or foreign are
+found. Parts are only decoded as the types below, with bounds: nothing in a segment is executed.
 
 A piece of a run has its row, the records from `first` on, and all else that the run's capsule has. A piece
 with `first` > the row's base continues the pieces before it. `generation` is the segment at which the

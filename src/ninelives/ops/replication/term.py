@@ -30,8 +30,8 @@ class Fenced(NineLivesError):
 class Term(Struct, frozen=True, kw_only=True):
     """The content of the object. With `segment`, all that was committed before `complete_ms` is copied.
 
-    `counted` is how many runs the store had created and ended by then, also forgotten ones: it has no less
-    later, unless it was put back.
+    `counted` is how many runs the store had created and ended until then, also forgotten ones. A store that
+    says less later was replaced by an older copy.
     """
 
     store: str

@@ -290,6 +290,27 @@ def signal_numbers(found: Iterable[tuple[int, int | None]]) -> SignalNumbers:
     return SignalNumbers(max(taken, default=0), waiting, frozenset(taken) - waiting)
 
 
+def runs_by_sql(
+    journal: Callable[[Any, str], tuple[RunRow, Sequence[Record]]],
+    beside: Callable[[Any, RunRow, list[str]], Beside],
+) -> Runs[Any]:
+    """Make the section of runs of a store whose statements `last_run` and `runs_between` list them."""
+    return Runs(
+        last=lambda tx: tx.all("last_run")[0][0],
+        listed=lambda tx, after, last, limit: tx.all("runs_between", (after, last, limit)),
+        journal=journal,
+        faults=lambda _, run, records: run_faults(run, records),
+        beside=beside,
+    )
+
+
+STRAY_RECORDS = orphans(
+    last=lambda tx: tx.all("last_recorded")[0][0],
+    listed=lambda tx, after, limit: tx.all("stray_records", (after, limit)),
+)
+"""The section of records without a run, of a store that uses SQL."""
+
+
 def run_faults(run: RunRow, records: Sequence[Record] | None = None) -> list[Fault]:
     """Return what is wrong with a run's row, and with its journal if that was not verified before."""
     found = []

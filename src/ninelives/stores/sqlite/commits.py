@@ -9,7 +9,7 @@ applied to tables of its own by the rules that all stores share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import astuple, replace
@@ -28,19 +28,22 @@ from ninelives.stores.sqlite.transaction import Transaction, append_all, find_ke
 
 def commit(tx: Transaction, batch: Sequence[Commit]) -> list[Verdict]:
     """Apply a batch; see `Store.commit`."""
+    refused: dict[str, NineLivesError] = {}
     if len(batch) != 1 or not batch[0].is_lone:
-        commit_rules.require_distinct(batch)
-        batch = _freed(tx, batch)
+        if len(batch) > 1:
+            commit_rules.require_distinct(batch)
+        for one in batch:
+            # The caller of a lone one has sealed and checked its record: nothing is left to validate.
+            if not one.is_lone and (fault := _fault(tx, one)) is not None:
+                refused[one.run] = fault
+        if any(one.requires for one in batch):
+            batch = _freed(tx, batch, refused)
     plain: list[Commit] = []
     ending: list[Commit] = []
-    refused: dict[str, NineLivesError] = {}
     for one in batch:
-        # The caller has sealed and checked its one record: nothing is left to validate.
         if one.is_lone:
             plain.append(one)
-        elif (fault := _fault(tx, one)) is not None:
-            refused[one.run] = fault
-        elif one.keys or one.requires or not one.records:
+        elif one.keys or one.requires or not one.records or one.run in refused:
             continue  # neither kind, which saves asking
         elif one.is_plain:
             plain.append(one)
@@ -70,7 +73,7 @@ def _apply_rest(tx: Transaction, batch: Sequence[Commit]) -> dict[str, Verdict]:
     at = 0
     while at < len(batch):
         after = at
-        while after < len(batch) and batch[after].only_charges:
+        while after < len(batch) and batch[after].accounts and batch[after].only_charges:
             after += 1
         done = _append_charging(tx, batch[at:after]) if after > at else {}
         said |= {run: Verdict(run, Outcome.COMMITTED) for run in done}
@@ -82,13 +85,11 @@ def _apply_rest(tx: Transaction, batch: Sequence[Commit]) -> dict[str, Verdict]:
     return said
 
 
-def _freed(tx: Transaction, batch: Sequence[Commit]) -> Sequence[Commit]:
+def _freed(tx: Transaction, batch: Sequence[Commit], refused: Container[str]) -> Sequence[Commit]:
     """Return the batch without requirements that are met: the writers' lock keeps them so.
 
     The others keep theirs, and the rules judge them: a commit that was applied before is not refused.
     """
-    if not any(one.requires for one in batch):
-        return batch
     # A commit of this very batch may still change an account.
     touched = {op.account for one in batch for op in one.accounts}
     names = {required.name for one in batch for required in one.requires} - touched
@@ -96,7 +97,7 @@ def _freed(tx: Transaction, batch: Sequence[Commit]) -> Sequence[Commit]:
     known = {name: document for name, document in found.items() if document is not None}
     return [
         replace(one, requires=())
-        if one.requires and validation.fault_in(one) is None and _are_met(one, names, known)
+        if one.requires and one.run not in refused and _are_met(one, names, known)
         else one
         for one in batch
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -83,7 +84,7 @@ class SqliteStore(CheckedStore[Transaction]):
     def commit(self, batch: Sequence[Commit]) -> list[Verdict]:
         """Append to many runs in one transaction."""
         try:
-            return self._files.write(lambda tx: commits.commit(tx, batch))
+            return self._files.write(partial(commits.commit, batch=batch))
         except (TypeError, ValueError, OverflowError) as error:
             raise BadRecord(f"SQLite cannot take a value of the batch: {error}") from error
 
@@ -141,5 +142,4 @@ class SqliteStore(CheckedStore[Transaction]):
         return backups.back_up(self._files, Path(path), progress)
 
     def _prune(self, limits: Limits) -> Pruned:
-        grace_ms = self._clock.now_ms() - run_rules.BLOB_GRACE_MS
-        return maintenance.prune(self._files, limits, grace_ms)
+        return maintenance.prune(self._files, limits, self._clock.now_ms() - run_rules.BLOB_GRACE_MS)

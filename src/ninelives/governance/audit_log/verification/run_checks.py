@@ -1,8 +1,8 @@
 """Compare the runs of a store with what the audit log says of them.
 
-Of each run that has ended in the log, the row, the number of records, the last check and the SHA-256 of all
-records must be those of then. Every ask, answer and doubt up to where the run is in the log must be an entry
-of it, byte for byte as it is made from the record. What was pruned must be covered by an entry that says so.
+A run whose end is in the log must be as it was then: its row, the number of its records, the last check, and
+the SHA-256 of all records. As far as the log follows a run, each ask, answer and doubt must have an entry,
+byte for byte as one is made from the record. What was pruned must be covered by an entry that says so.
 """
 
 from __future__ import annotations

@@ -57,6 +57,9 @@ _PARTS_OF_TIME: Final = {
 }
 
 
+_SIGNS: Final = (("&&", "and"), ("||", "or"), ("!", "not"))
+
+
 def parse(text: str) -> ast.expr:
     """Parse a condition, within the limits of its size. Raises Unsound."""
     if len(text) > MOST_CHARACTERS:
@@ -67,6 +70,9 @@ def parse(text: str) -> ast.expr:
         tree = ast.parse(f"({text}\n)", mode="eval").body
     except SyntaxError as error:
         remedy = "Write an expression, such as: cents > 10_000 and not tainted('web')"
+        words = [f"{word} for {sign}" for sign, word in _SIGNS if sign in text.replace("!=", "")]
+        if words:
+            remedy = f"Write {', '.join(words)}"
         raise Unsound(f"it is not an expression: {error.msg}", remedy) from None
     except (ValueError, MemoryError, RecursionError, OverflowError) as error:
         raise Unsound(f"it cannot be parsed: {type(error).__name__}", "Make it simpler") from None

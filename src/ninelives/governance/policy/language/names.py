@@ -30,6 +30,7 @@ _FACTS: Final[Mapping[str, Sorts]] = {
     "turn": (COUNT,),
 }
 NAMES: Final = (*_FACTS, "action", "kind", "labels", "taint", "now", "args", "call")
+_OTHER_LANGUAGES: Final = {"true": "True", "false": "False", "null": "None", "none": "None", "nil": "None"}
 SpentReader = Callable[[str, Call], float]
 """Returns the share of a budget, by its name, that is used up for a call: 0.8 is four fifths of its limit."""
 Run = Callable[[Any], Any]
@@ -90,6 +91,8 @@ class Scope:
         if name in NAMES:
             return self.fact(name)
         what = f"{name!r} is no argument of {self.action!r} and no fact of the call"
+        if name in _OTHER_LANGUAGES:
+            raise Unsound(what, f"Write {_OTHER_LANGUAGES[name]}")
         nearest = did_you_mean(name, self.arguments, "Its arguments are")
         is_fact = nearest.startswith("Its") and did_you_mean(name, NAMES, "").startswith("Did")
         raise Unsound(what, did_you_mean(name, NAMES, "") if is_fact else nearest)

@@ -111,17 +111,8 @@ _BY_TEXT = partial(KeyedRows, at=(0,), start=("",))
 SECTIONS: walk.Sections = {
     "structure": walk.whole(_structure),
     "stray labels": walk.whole(_stray_labels),
-    "stray records": walk.orphans(
-        last=lambda tx: tx.all("last_recorded")[0][0],
-        listed=lambda tx, after, limit: tx.all("stray_records", (after, limit)),
-    ),
-    "runs": walk.Runs(
-        last=lambda tx: tx.all("last_run")[0][0],
-        listed=lambda tx, after, last, limit: tx.all("runs_between", (after, last, limit)),
-        journal=_journal,
-        faults=lambda _, run, records: walk.run_faults(run, records),
-        beside=_beside,
-    ),
+    "stray records": walk.STRAY_RECORDS,
+    "runs": walk.runs_by_sql(_journal, _beside),
     "keys": _rows(_BY_TEXT("all_keys"), _READERS["all_keys"], _stray_keys),
     "items": _rows(_BY_TEXT("all_items"), _READERS["all_items"]),
     "signals": _rows(KeyedRows("all_signals", (6, 0), (-1, -1)), _READERS["all_signals"]),
