@@ -57,6 +57,10 @@ def _test(scenario: Scenario) -> dict[str, object]:
         "name": scenario.name,
         "interval": "30s",
         "input_series": [{"series": name, "values": found} for name, found in scenario.all_series().items()],
+        "promql_expr_test": [
+            # Groups are evaluated one after another: an old ratio meets the increase of a moment later.
+            {"expr": "ninelives:recovery_ratio:1h < 0.999", "eval_time": "50m", "exp_samples": []}
+        ],
         "alert_rule_test": [
             {"eval_time": at, "alertname": rule.name, "exp_alerts": _fired(scenario, rule.name)}
             for rule in ALERTS

@@ -2,7 +2,8 @@
 
 Traps that these rules avoid: a histogram knows only recoveries that have ended, so a gauge of those that have
 not ended is asked, too; `increase()` extrapolates, so it is compared with 0 and never shown as a count; a
-denominator may be 0, so it is clamped; a counter that begins with 1 has no increase, so all begin with 0.
+denominator may be 0, so it is clamped or filtered; a counter that begins with 1 has no increase, so all
+begin with 0.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ RECORDED = (
     RecordingRule(
         "ninelives:recovery_ratio:1h",
         'sum(increase(ninelives_recoveries_total{outcome="recovered"}[1h]))\n'
-        "  / clamp_min(sum(increase(ninelives_recoveries_total[1h])), 1)",
+        # Without recoveries it is absent: a 0 of before the first one would fire the alert with that one.
+        "  / (sum(increase(ninelives_recoveries_total[1h])) > 0)",
     ),
     RecordingRule(
         "ninelives:retrying_ratio",
