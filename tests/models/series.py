@@ -125,8 +125,9 @@ async def play(
     step: Step,
     functions: tuple[Any, ...],
     ways: Ways | None = None,
+    first: int = 0,
 ) -> list[Outcome]:
-    """Make the calls, each at its time, and return how they ended."""
+    """Make the calls, each at its time, and return how they ended. `first` is the number of the first one."""
     loop, ways = asyncio.get_running_loop(), ways or Ways()
     execution: Any = SimpleNamespace(
         done=no_steps(), sealed=None, run=SimpleNamespace(id="run"), retract=lambda _: None
@@ -144,7 +145,7 @@ async def play(
         return Outcome(value, error, loop.time() - began, provider.under_way[number], frame)
 
     tasks = []
-    for number, call in enumerate(calls):
+    for number, call in enumerate(calls, start=first):
         if call.after:
             await asyncio.sleep(call.after)
         tasks.append(loop.create_task(one(number, call)))
