@@ -323,7 +323,9 @@ def test_a_step_that_declares_a_hedge_costs_little_when_nothing_is_hedged() -> N
 
     step: Any = nl.decision(hedge=nl.Hedge(), breaker=nl.Breaker(slow="8x"), alternatives=[ask])(ask)
     declared, ways = step.__ninelives__, Ways()
-    execution: Any = SimpleNamespace(done=no_steps(), sealed=None, run=SimpleNamespace(id="run"))
+    execution: Any = SimpleNamespace(
+        done=no_steps(), sealed=None, run=SimpleNamespace(id="run"), has_lease=True
+    )
 
     async def main() -> float:
         position: Any = SimpleNamespace(id="#ask#0")

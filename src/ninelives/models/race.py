@@ -138,6 +138,9 @@ class Race:
     async def _run(self, request: SentRequest) -> None:
         value, error = None, None
         try:
+            # Here, too: a process that was suspended may come to a second request after its lease's end.
+            if not self._execution.has_lease:
+                await self._execution.require_lease()
             value = await self._ask(request.way.number)
         except GeneratorExit:
             raise
