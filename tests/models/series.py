@@ -30,6 +30,8 @@ class HttpError(Exception):
         self.status_code = status_code
 
 
+RENEWAL_SECONDS = 5.0
+"""How long a lost lease is renewed."""
 ERRORS = {"way": 503, "request": 400}
 
 
@@ -58,6 +60,7 @@ class Provider:
         self.sent: Counter[int] = Counter()
         self.under_way: Counter[int] = Counter()
         self.most = self.begun = self.hedges = 0
+        self.has_lease = True
         self.down: set[str] = set()
         """Ways that answer every request with 503."""
         self.shares: list[tuple[int, int]] = []
@@ -83,6 +86,28 @@ class Provider:
         if reply.end != "answer" or way in self.down:
             raise HttpError(ERRORS.get(reply.end, 503))
         return f"{number} {way}"
+
+
+class Standing:
+    """The part of an execution that is asked for; its lease is the provider's to take away."""
+
+    sealed = None
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider, self.done, self.run = provider, no_steps(), SimpleNamespace(id="run")
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether a request may be sent now."""
+        return self._provider.has_lease
+
+    async def require_lease(self) -> None:
+        """Return once there is a lease again."""
+        await asyncio.sleep(RENEWAL_SECONDS)
+        self._provider.has_lease = True
+
+    def retract(self, _: str) -> None:
+        """Do nothing: no request of a series emits anything."""
 
 
 class Outcome(Struct, frozen=True):
@@ -125,12 +150,11 @@ async def play(
     step: Step,
     functions: tuple[Any, ...],
     ways: Ways | None = None,
+    first: int = 0,
 ) -> list[Outcome]:
-    """Make the calls, each at its time, and return how they ended."""
+    """Make the calls, each at its time, and return how they ended. `first` is the number of the first one."""
     loop, ways = asyncio.get_running_loop(), ways or Ways()
-    execution: Any = SimpleNamespace(
-        done=no_steps(), sealed=None, run=SimpleNamespace(id="run"), retract=lambda _: None
-    )
+    execution: Any = Standing(provider)
 
     async def one(number: int, call: Call) -> Outcome:
         frame = Frame(cast("Any", SimpleNamespace(id=f"#first#{number}")), cast("Any", None))
@@ -144,7 +168,7 @@ async def play(
         return Outcome(value, error, loop.time() - began, provider.under_way[number], frame)
 
     tasks = []
-    for number, call in enumerate(calls):
+    for number, call in enumerate(calls, start=first):
         if call.after:
             await asyncio.sleep(call.after)
         tasks.append(loop.create_task(one(number, call)))

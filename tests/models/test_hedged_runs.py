@@ -163,14 +163,31 @@ def test_items_of_the_first_to_emit_are_emitted_and_no_others() -> None:
             streams("c", 60.0, 0.1)
         )
 
+        # It has begun to stream before a second request would be sent: then none is.
+        early = nl.decision(name="early", alternatives=[streams("f", 0.0, 0.0)], hedge=AT_ONCE)(
+            streams("e", 0.01, 60.0)
+        )
+
         @nl.agent
         async def streaming() -> list[str]:
-            return [await late(), await silent()]
+            return [await late(), await silent(), await early()]
 
         run = sandbox.start(streaming)
-        assert run.result() == ["a", "d"]
+        assert run.result() == ["a", "d", "e"]
+        requests = [body.m.ways for body in bodies(sandbox.store, run.id) if body.m is not None]
+        assert requests == [2, 2, 1]
         found = [item.value for item in run.emitted()]
-        assert found == ["a begins", "a ends", "a cleans up", "d begins", "d ends", "d cleans up"]
+        assert found == [
+            "a begins",
+            "a ends",
+            "a cleans up",
+            "d begins",
+            "d ends",
+            "d cleans up",
+            "e begins",
+            "e ends",
+            "e cleans up",
+        ]
 
 
 def test_what_a_failed_way_emitted_is_retracted_before_the_next_is_asked() -> None:
@@ -306,7 +323,9 @@ def test_a_step_that_declares_a_hedge_costs_little_when_nothing_is_hedged() -> N
 
     step: Any = nl.decision(hedge=nl.Hedge(), breaker=nl.Breaker(slow="8x"), alternatives=[ask])(ask)
     declared, ways = step.__ninelives__, Ways()
-    execution: Any = SimpleNamespace(done=no_steps(), sealed=None, run=SimpleNamespace(id="run"))
+    execution: Any = SimpleNamespace(
+        done=no_steps(), sealed=None, run=SimpleNamespace(id="run"), has_lease=True
+    )
 
     async def main() -> float:
         position: Any = SimpleNamespace(id="#ask#0")

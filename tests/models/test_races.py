@@ -15,7 +15,17 @@ from ninelives.core.model_calls.hedge_budget import HedgeBudget
 from ninelives.engine.spec.model_calls import ModelCall
 from ninelives.models.race import LOSER_SECONDS, Race
 from ninelives.models.ways import ERRORS_KEPT, Ways
-from tests.models.series import Call, HttpError, Outcome, Provider, Reply, declared, in_virtual_time, play
+from tests.models.series import (
+    RENEWAL_SECONDS,
+    Call,
+    HttpError,
+    Outcome,
+    Provider,
+    Reply,
+    declared,
+    in_virtual_time,
+    play,
+)
 
 REPLIES = st.builds(
     Reply,
@@ -203,21 +213,45 @@ def test_a_way_that_fails_rests_and_all_resting_ways_are_asked_all_the_same() ->
 
 
 def test_a_request_that_was_cancelled_while_it_tried_its_way_lets_another_one_try() -> None:
-    stays = Call((Reply(0.01),), after=1.0)
-    series = (stays, stays, Call((Reply(50.0),), after=10.0, gives_up=1.0), stays)
+    stays = Call((Reply(0.01),), after=5.0)
+    series = (stays, Call((Reply(50.0),), after=5.0, gives_up=1.0), stays)
     provider = Provider(series)
     step, functions = declared(provider, 1, breaker=nl.Breaker(failures=1, open="1s"))
 
     async def main() -> list[Outcome]:
         provider.down, ways = {"first"}, Ways()
-        before = await play(provider, series[:2], step, functions, ways)
+        before = await play(provider, series[:1], step, functions, ways)
         provider.down = set()
-        return before + [(await play(provider, series, step, functions, ways))[number] for number in (2, 3)]
+        return before + await play(provider, series[1:], step, functions, ways, first=1)
 
-    failed, other, gave_up, answered = in_virtual_time(main)
-    assert [one.frame.answered.by for one in (failed, other)] == ["second", "second"]
+    failed, gave_up, answered = in_virtual_time(main)
+    assert failed.frame.answered.by == "second"
     assert isinstance(gave_up.error, TimeoutError)
     assert answered.frame.answered.by == "first"
+
+
+def test_requests_that_fail_slowly_are_not_followed_by_ever_more_of_them() -> None:
+    quick, fails = Call((Reply(0.01),), after=1.0), Call((Reply(0.0, "way"), Reply(9.0, "way")), after=1.0)
+    provider, outcomes = judge((*[quick] * 10, fails), nl.Hedge(after=0.25, budget=1.0), 1, None)
+    assert provider.sent[10] == 3  # both ways, and one second request
+    assert outcomes[-1].value is None
+
+
+def test_no_request_begins_after_the_end_of_the_lease() -> None:
+    series = (Call((Reply(50.0), Reply(0.1))),)
+    provider = Provider(series)
+    step, functions = declared(provider, 1, hedge=nl.Hedge(after=1, budget=1.0))
+
+    async def main() -> list[Outcome]:
+        def ends() -> None:
+            provider.has_lease = False
+
+        asyncio.get_running_loop().call_later(0.5, ends)
+        return await play(provider, series, step, functions)
+
+    (outcome,) = in_virtual_time(main)
+    assert outcome.value == "0 second"
+    assert outcome.seconds == pytest.approx(1.0 + RENEWAL_SECONDS + 0.1, abs=0.01)
 
 
 def test_a_time_limit_is_a_failure_of_the_way() -> None:

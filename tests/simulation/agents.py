@@ -53,7 +53,7 @@ async def _touch(value: int | None = None, start: int = 0, seconds: float = 0.00
 # Steps that may be repeated -------------------------------------------------------------------------
 
 
-@nl.decision(name="sim.decide")
+@nl.decision(name="sim.decide", hedge=nl.Hedge(after=0.004, budget=0.5))
 async def decide(number: int) -> int:
     """Answer as a model does: never the same twice."""
     return await _touch()

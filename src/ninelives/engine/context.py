@@ -66,6 +66,13 @@ class Running(Protocol):
     def write(self, drafts: Sequence[Draft], /) -> asyncio.Future[Verdict]:
         """Hand records to the committer."""
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether a body may begin now."""
+
+    async def require_lease(self) -> None:
+        """Return once bodies may begin again. Never returns if the lease is lost."""
+
     def retract(self, step: str, /) -> None:
         """Retract what a step has emitted so far."""
 

@@ -1,6 +1,6 @@
 """The requests of one attempt that are under way, and which of them answers.
 
-The first request that answers wins; one that emits output wins with its first item, so that nobody reads
+The first request that answers wins; one that emits output wins with its first item, so that no reader gets
 parts of two answers. All others are cancelled, and awaited before the answer is returned. A request that
 fails by the way's fault is followed by the next way at once, unless another one is still under way.
 
@@ -33,7 +33,7 @@ class Unanswered(Exception):
     """No way has answered: the race has the errors."""
 
 
-class Request:
+class SentRequest:
     """One request under way. `is_hedge`: another one was. `tries`: its answer ends a rest of its way."""
 
     __slots__ = ("began", "is_cancelled", "is_hedge", "is_slow", "task", "timer", "tries", "way")
@@ -63,15 +63,15 @@ class Race:
         self._hedge_seconds = known.hedge_seconds(self._order[0])
         # Not the timer's: what a request calls must find the run, and the body that it belongs to.
         self._context = copy_context()
-        self._under_way: list[Request] = []
+        self._under_way: list[SentRequest] = []
         self._ending: list[asyncio.Task[None]] = []
         self._done: asyncio.Future[None] = loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
-        self._emits: Request | None = None
+        self._emits: SentRequest | None = None
         self._is_refused = False
         self._value: Any = None
         self.errors: list[tuple[KnownWay, BaseException]] = []
-        self.winner: Request | None = None
+        self.winner: SentRequest | None = None
         self.sent = self.hedges = self.lost = self.denied = 0
         self.hedged_ms: int | None = None
 
@@ -105,7 +105,7 @@ class Race:
     def _send(self) -> None:
         """Send a request the next way. With more requests than ways, the ways come round again."""
         way = self._order[self.sent % len(self._order)]
-        request = Request(way, self._loop.time(), is_hedge=bool(self._under_way))
+        request = SentRequest(way, self._loop.time(), is_hedge=bool(self._under_way))
         self.sent += 1
         self._under_way.append(request)
         context = self._context.copy()
@@ -135,9 +135,12 @@ class Race:
             self.denied = 1
         self._arm()
 
-    async def _run(self, request: Request) -> None:
+    async def _run(self, request: SentRequest) -> None:
         value, error = None, None
         try:
+            # Here, too: a process that was suspended may come to a second request after its lease's end.
+            if not self._execution.has_lease:
+                await self._execution.require_lease()
             value = await self._ask(request.way.number)
         except GeneratorExit:
             raise
@@ -155,7 +158,7 @@ class Race:
 
     # Ends ---------------------------------------------------------------------------------------
 
-    def _answered(self, request: Request, value: Any) -> None:
+    def _answered(self, request: SentRequest, value: Any) -> None:
         way = request.way
         way.latencies.add(self._loop.time() - request.began)
         if way.breaker is not None and not request.is_slow:
@@ -163,8 +166,8 @@ class Race:
         self.winner, self._value = request, value
         self._done.set_result(None)
 
-    def _failed(self, request: Request, error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError):  # a client's own: nobody has cancelled the request
+    def _failed(self, request: SentRequest, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):  # a client's own: the request was not cancelled
             lost = Transient(f"{request.way.name} ended in CancelledError, and no code cancelled it")
             lost.__cause__, error = error, lost
         self.errors.append((request.way, error))
@@ -185,7 +188,7 @@ class Race:
             self._execution.retract(self._frame.position.id)
         self._send()
 
-    def _note_slow(self, request: Request) -> None:
+    def _note_slow(self, request: SentRequest) -> None:
         request.is_slow = True
         if request.way.breaker is not None:
             request.way.breaker.was_slow(self._loop.time(), tries=request.tries)
@@ -200,7 +203,7 @@ class Race:
                 request.way.breaker.failed(now, tries=request.tries)
                 request.tries = False
 
-    def _may_emit(self, request: Request) -> bool:
+    def _may_emit(self, request: SentRequest) -> bool:
         """Return whether items of a request count: it is the first to emit, and wins by that."""
         if self._emits is None:
             self._emits = self.winner or request
@@ -210,14 +213,14 @@ class Race:
                 self._loop.call_soon_threadsafe(self._cancel_others, self._emits)
         return self._emits is request
 
-    def _cancel_others(self, kept: Request | None) -> None:
+    def _cancel_others(self, kept: SentRequest | None) -> None:
         now = self._loop.time()
         for request in tuple(self._under_way):
             if request is not kept:
                 self._under_way.remove(request)
                 self._cancel(request, now)
 
-    def _cancel(self, request: Request, now: float) -> None:
+    def _cancel(self, request: SentRequest, now: float) -> None:
         request.is_cancelled = True
         self.lost += 1
         if request.timer is not None:
@@ -237,8 +240,8 @@ class Race:
     async def _ended(self) -> None:
         """Wait until the cancelled requests have ended, for LOSER_SECONDS at most.
 
-        Cancelled meanwhile, it waits on: an answer that is there is returned. The task's own count of
-        cancellations tells the engine, which decides what becomes of it.
+        Cancelled meanwhile, it waits on: an answer that is there is returned. The engine reads the
+        task's own count of cancellations, and decides what becomes of it.
         """
         left = {task for task in self._ending if not task.done()}
         until = self._loop.time() + LOSER_SECONDS

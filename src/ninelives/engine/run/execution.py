@@ -363,6 +363,11 @@ class Execution(Lifecycle):
         if is_first and self.hooks is not None and isinstance(why, Divergence):
             self.hooks.diverged(self, why)
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether a body may begin now: from the lease's end on, another worker may run the same one."""
+        return self.clock.boot_ms() < self.lease.until_ms
+
     async def require_lease(self) -> None:
         """Return once bodies may begin again. Never returns if the lease is lost."""
         await self.lease.renewed()
