@@ -58,6 +58,7 @@ from ninelives.core.journal.settlement import NotHappened as NotHappened
 from ninelives.core.journal.settlement import Unknown as Unknown
 from ninelives.core.model_calls.declarations import Cache as Cache
 from ninelives.core.model_calls.declarations import Hedge as Hedge
+from ninelives.core.model_calls.meaning.choice import Meaning as Meaning
 from ninelives.core.secret import Secret as Secret
 from ninelives.core.values.retry import Retry as Retry
 from ninelives.engine.agent.basics import branch as branch

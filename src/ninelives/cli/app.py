@@ -19,6 +19,7 @@ from ninelives.cli import commands_operate, commands_people
 from ninelives.cli.commands import store as upkeep
 from ninelives.cli.govern import approvers, audit_log, budgets, halts, policy
 from ninelives.cli.help_groups import GroupedCommands
+from ninelives.cli.operate import cache
 from ninelives.cli.options import (
     EXIT_FAILED,
     EXIT_STORE,
@@ -397,6 +398,7 @@ app.add_typer(upkeep.app, name="store")
 app.add_typer(audit_log.app, name="audit")
 app.add_typer(approvers.app, name="approvers")
 app.add_typer(budgets.app, name="budget")
+app.add_typer(cache.app, name="cache")
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ GROUPS: Final = {
     ),
     "Govern": ("policy", "budget", "approvers", "halt", "unhalt", "halts", "audit"),
     "Monitor": ("metrics", "alerts", "grafana", "notify", "health"),
-    "Keep and move data": ("store", "export", "import", "move"),
+    "Keep and move data": ("store", "cache", "export", "import", "move"),
 }
 OTHERS = "Others"
 

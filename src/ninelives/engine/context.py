@@ -27,6 +27,7 @@ from ninelives.core.model.counter import StepCounts
 from ninelives.core.model.run import Kind, RunRow, StepKind
 from ninelives.core.model.totals import Facts
 from ninelives.core.model_calls.answered import Answered
+from ninelives.core.model_calls.cached_answer import CacheQuestion
 from ninelives.core.step_ids import write_step_id
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.engine.commit.ticket import Draft
@@ -55,6 +56,10 @@ class Running(Protocol):
     @property
     def has_one_branch(self) -> bool:
         """Whether the run has a single branch."""
+
+    @property
+    def taint(self) -> frozenset[str]:
+        """Where the data came from that the run has read so far, and that it was started with."""
 
     @property
     def last_error(self) -> str:
@@ -166,7 +171,8 @@ class Frame:
     before it began. `failures`: the failed attempts so far. `admitted_ms`: when, by the boot clock, the
     process last checked that it held its lease before the body began. `judged`: how a policy judged the call,
     if one did. `charged`: what the body has charged, by meter. `taint`: where the data that it reads comes
-    from. `answered`: how a model call was answered.
+    from. `answered`: how a model call was answered; `question` is what a cache knows it by, and `data` the
+    value as it was recorded.
     """
 
     __slots__ = (
@@ -176,12 +182,14 @@ class Frame:
         "attempt",
         "cancels",
         "charged",
+        "data",
         "failures",
         "fingerprint",
         "is_over",
         "judged",
         "kind",
         "position",
+        "question",
         "taint",
     )
 
@@ -199,6 +207,8 @@ class Frame:
         self.taint: TaintChange | None = None
         self.charged: dict[str, int] | None = None
         self.answered: Answered | None = None
+        self.question: CacheQuestion | None = None
+        self.data: bytes | None = None
 
     def reads(self, taint: TaintChange) -> None:
         """Note that the body has called a step that reads data of this origin."""

@@ -22,6 +22,7 @@ from ninelives.core.journal.resources import Target
 from ninelives.core.model.commit import Change, End, Escalate, Park
 from ninelives.core.model.inbox import ItemKind, NewItem
 from ninelives.core.model.run import Kind, RunRow, State, StepKind
+from ninelives.core.model_calls.answered import Answered
 from ninelives.engine.commit.ticket import Extras
 from ninelives.engine.context import FRAME, Frame, Running, of_frame, of_row, of_run
 from ninelives.engine.spec.registry import Step
@@ -85,12 +86,13 @@ class BodyBegan(StepEvent, frozen=True, kw_only=True):
 
 
 class BodyEnded(StepEvent, frozen=True, kw_only=True):
-    """A body returned `value` or raised `error`; nothing of that is recorded yet."""
+    """A body returned `value` or raised `error`, and a model call was `answered`; nothing is recorded yet."""
 
     declared: Step
     took_ms: int
     value: Any = None
     error: BaseException | None = None
+    answered: Answered | None = None
 
 
 class AttemptFailed(StepEvent, frozen=True, kw_only=True):
@@ -363,12 +365,11 @@ class Hooks:
 
     def around(self, step: Step, ask: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Return a step's function, or what asks its ways, with its beginning and end reported."""
-        function = step.function if ask is None else ask
         if step.enclose is None:
-            return self._watched(step, function, step.is_async or ask is not None)
+            return self._watched(step, ask or step.function, step.is_async or ask is not None)
         # Inside the user's transaction: a fault injected at the end of the body comes before its commit.
-        inner = step.function.__wrapped__  # type: ignore[attr-defined]
-        return step.enclose(self._watched(step, inner, step.is_async))
+        body: Any = step.function
+        return step.enclose(self._watched(step, body.__wrapped__, step.is_async))
 
     def _watched(self, step: Step, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
         if is_async:
@@ -414,7 +415,8 @@ class Hooks:
 
         def end(value: Any, error: BaseException | None) -> None:
             if calls := self._calls.get("body_ended"):
-                timed = known | {"at_ms": clock.now_ms(), "took_ms": clock.boot_ms() - began_ms}
+                took_ms, how = clock.boot_ms() - began_ms, frame.answered
+                timed = known | {"at_ms": clock.now_ms(), "took_ms": took_ms, "answered": how}
                 self._send(calls, BodyEnded(**timed, declared=step, value=value, error=error))
 
         return end

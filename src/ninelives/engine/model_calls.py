@@ -36,8 +36,8 @@ class AsksModels(Protocol):
         `ways` are the callables of `step.model_call.ways`, in their order.
         """
 
-    def recorded(self, execution: Running, step: Step, frame: Frame, value: Any) -> None:
-        """Note an outcome that is durable now: the value as the run's code gets it. Never raises or waits."""
+    def recorded(self, execution: Running, step: Step, frame: Frame) -> None:
+        """Note an outcome that is durable now; `frame.data` is its value. Never raises or waits."""
 
     def close(self) -> None:
         """End what is done in the background; called in a thread when the runtime ends."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from ninelives.core.errors import UnknownRun, UsageError
 from ninelives.core.model.run import RunQuery, RunRow
 from ninelives.governance.budgets.cleanup import clean
+from ninelives.models.upkeep import clean as clean_answers
 from ninelives.ops.disk_growth import growth_per_day, note_size
 from ninelives.ops.periodic import Periodic, Turn
 from ninelives.store import Pruned
@@ -50,11 +51,12 @@ class Growth(Struct, frozen=True, kw_only=True):
 
 
 class Retained(Struct, frozen=True, kw_only=True):
-    """What a turn removed, `accounts` of budgets too, and the store's size and growth after it."""
+    """What a turn removed, `accounts` of budgets and cached `answers` too, and the store's size after it."""
 
     removed: Pruned
     size: Growth
     accounts: int = 0
+    answers: int = 0
 
 
 def size_of(store: Any) -> Growth:
@@ -74,10 +76,10 @@ def retain(store: Any, wanted: Retention) -> Retained:
         agents={agent: now_ms - keep_ms for agent, keep_ms in wanted.agents.items()},
     )
     # After the runs: the accounts of those that were just forgotten go, too.
-    accounts = clean(store, now_ms)
+    accounts, answers = clean(store, now_ms), clean_answers(store, now_ms)
     size = size_of(store)
     note_size(store, now_ms, size.bytes)
-    return Retained(removed=removed, size=size, accounts=accounts)
+    return Retained(removed=removed, size=size, accounts=accounts, answers=answers)
 
 
 def prune(

@@ -17,7 +17,7 @@ from ninelives.core.journal.output import read_output
 from ninelives.core.journal.replay import StepBody, read_body
 from ninelives.core.journal.salvage import read_salvaged
 from ninelives.core.model.run import Kind, Record
-from ninelives.core.secret import masked_json
+from ninelives.core.secret import masked_json, masked_text
 from ninelives.core.step_ids import step_text
 from ninelives.core.values.exceptions import read_failure
 from ninelives.views.escape import shortened
@@ -188,7 +188,8 @@ def verdict_of(record: Record) -> str:
 def answered_of(record: Record) -> str:
     """Return how a model call was answered, in words; empty if that is not worth a word."""
     body = body_of(record) if b'"m":{' in record.body else None
-    return body.m.said(step_parts(record.step)[1]) if body is not None and body.m is not None else ""
+    said = body.m.said(step_parts(record.step)[1]) if body is not None and body.m is not None else ""
+    return masked_text(said)
 
 
 def with_verdict(line: RecordText) -> str:

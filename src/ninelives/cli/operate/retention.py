@@ -41,10 +41,11 @@ def _report(done: retention.Retained, *, as_json: bool) -> None:
         return
     removed = done.removed
     accounts = f"{counted(done.accounts, 'account')} of budgets, " if done.accounts else ""
+    answers = f"{counted(done.answers, 'cached answer')}, " if done.answers else ""
     typer.echo(
         f"removed {counted(removed.journals, 'journal')} ({counted(removed.records, 'record')}), "
         f"{counted(removed.blobs, 'blob')}, {counted(removed.entries, 'log entry', 'log entries')}, "
-        f"{accounts}{counted(removed.sessions, 'session')}; "
+        f"{accounts}{answers}{counted(removed.sessions, 'session')}; "
         f"{counted(removed.keys, 'key')} kept as tombstones; "
         f"{counted(removed.runs, 'run')} forgotten; the store has {size_text(done.size)}"
     )

@@ -21,7 +21,7 @@ from ninelives.core.journal.fork_origin import Passage, read_origin
 from ninelives.core.journal.output import read_output
 from ninelives.core.model.bodies import body_reader
 from ninelives.core.model.run import Kind, Record, StepKind
-from ninelives.core.model_calls.answered import Answered
+from ninelives.core.model_calls.answered import Answered, CachedFrom
 from ninelives.core.values.fingerprint import Fingerprint
 from ninelives.core.values.token_usage import Usage, usage_in
 
@@ -70,10 +70,13 @@ _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(StepBody).decode
 
 
-def tokens_of(body: StepBody) -> int:
-    """Return the tokens that an outcome reports; records of schema 1 report them in their value alone."""
-    usage = body.usage
-    if usage is None and body.v is not UNSET:
+def paid_tokens(body: StepBody) -> int:
+    """Return the tokens that a recorded answer has cost the run: a cached one, none.
+
+    Records of schema 1 report them in their value alone.
+    """
+    usage, is_cached = body.usage, body.m is not None and bool(body.m.cache)
+    if usage is None and not is_cached and body.v is not UNSET:
         usage = usage_in(bytes(body.v))
     return usage.tokens if usage is not None else 0
 
@@ -146,7 +149,8 @@ class Replay:
 
     `dropped` are the failures that retries of the run have dropped.
 
-    `taint` is where the data came from that the turn's steps have read.
+    `taint` is where the data came from that the turn's steps have read. `cached` are the cached answers that
+    they got, if those were given to other wordings.
 
     `undos` are the registered compensations, by step, that no call has claimed. `registering` are those, by
     step, that the code registers meanwhile: effects wait until it is clear that they repeat none.
@@ -174,6 +178,7 @@ class Replay:
         self.returned: dict[int, Recorded] = {}
         self._overtaken: dict[str, Recorded] = {}
         self.taint = Taint()
+        self.cached: list[CachedFrom] = []
         for record in records:
             if record.kind in _OUTCOMES:
                 self._read_outcome(record)
@@ -221,6 +226,8 @@ class Replay:
         if body.o or body.x:
             # Of every outcome, also those that a retry drops: what was read may have been acted on.
             self.taint.change(body.o, body.x)
+        if body.m is not None:
+            self.note_answered(body.m)
         if record.kind is Kind.WITHDRAWN and not self._withdraw(found):
             return
         if record.kind is Kind.RESULT:
@@ -231,6 +238,11 @@ class Replay:
                 self.doubts.pop(step, None)
         self._outcomes[step] = found
         self.intents.pop(step, None)
+
+    def note_answered(self, answered: Answered) -> None:
+        """Keep where a cached answer came from that was given to another wording."""
+        if answered.is_of_another_wording and answered.origin is not None:
+            self.cached.append(answered.origin)
 
     def _withdraw(self, found: Recorded) -> bool:
         """Keep the outcome that a step had before it was withdrawn; False for a step of an earlier turn."""

@@ -37,7 +37,7 @@ class RunCount(Struct, frozen=True):
 DECISIONS, READS, RESUMABLE, ONCE, KEYED, TOKENS_IN, TOKENS_OUT = range(7)
 """Positions in a worker's list of plain integers for an agent (`StepCounts`)."""
 MODEL_REQUESTS, HEDGES_WON, HEDGES_LOST, HEDGES_REFUSED, FALLBACKS = range(7, 12)
-CACHE_EXACT, CACHE_WORDS, CACHE_MEANING, CACHE_MISS = range(12, 16)
+CACHE_EXACT, CACHE_WORDS, CACHE_MEANING, CACHE_MISS, CACHE_TOKENS = range(12, 17)
 
 StepCounts = list[int]
 """What a worker has done for an agent since its session began; see `core.rules.counting.of_steps`."""
@@ -45,4 +45,4 @@ StepCounts = list[int]
 
 def no_steps() -> StepCounts:
     """Return the list of an agent for which nothing was done yet."""
-    return [0] * 16
+    return [0] * 17

@@ -6,17 +6,33 @@ caching may change between two lives of a run.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from msgspec import Struct
 
+from ninelives.core.model_calls.declarations import EXACT
 from ninelives.core.step_ids import step_text
+from ninelives.core.values.token_usage import Usage
 
 
-class CachedFrom(Struct, frozen=True):
-    """Where a cached answer came from: the step that recorded it, and when."""
+class CachedFrom(Struct, frozen=True, omit_defaults=True):
+    """Where a cached answer came from: the step that recorded it, and when; `answer` is its name, cut.
+
+    `arguments` are those of then, cut, if they were others. `usage` is what it cost then.
+    """
 
     run: str
     step: str
     at_ms: int
+    answer: str = ""
+    arguments: str = ""
+    usage: Usage | None = None
+
+    def __str__(self) -> str:
+        other = f", for {self.arguments}" if self.arguments else ""
+        at = datetime.fromtimestamp(self.at_ms / 1000, UTC)
+        of = f"of {step_text(self.step)} in run {self.run!r}, {at:%Y-%m-%d %H:%M}Z{other}"
+        return f"answer {self.answer} {of}"
 
 
 class Answered(Struct, frozen=True, omit_defaults=True):
@@ -37,12 +53,16 @@ class Answered(Struct, frozen=True, omit_defaults=True):
     cache: str = ""
     origin: CachedFrom | None = None
 
+    @property
+    def is_of_another_wording(self) -> bool:
+        """Whether it is a cached answer that was given to other arguments."""
+        return bool(self.cache) and self.cache != EXACT
+
     def said(self, step: str) -> str:
         """Return it in words; empty if a step of this name was answered as if it declared nothing of it."""
         found = []
         if self.cache:
-            of = f" of {step_text(self.origin.step)} in run {self.origin.run!r}" if self.origin else ""
-            found.append(f"the cached answer ({self.cache}){of}")
+            found.append(f"from the cache ({self.cache}): {self.origin}")
         elif self.by not in ("", step):
             found.append(f"by {self.by}")
         if self.ways > 1:

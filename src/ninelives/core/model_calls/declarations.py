@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ninelives.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from ninelives.core.model_calls.meaning.choice import Meaning
+
 MOST_WAYS = 5
+EXACT, WORDS, MEANING = "exact", "words", "meaning"
+"""How an answer was found, and what `near=` may be, beside a measure of meaning."""
+NEAR = (EXACT, WORDS)
 _PERCENTILE = re.compile(r"p(\d{2}(?:\.\d+)?)", re.ASCII)
 
 
@@ -57,15 +64,17 @@ class Cache(Struct, frozen=True, kw_only=True):
     - `scope`: labels that both runs must have with the same value, such as ("tenant",); a call of a run
       without one of them is not cached.
     - `near`: which questions count as the same. "exact": all arguments that count are equal. "words": they
-      differ only in case, spaces, courtesies and end punctuation.
+      differ only in spaces, courtesies, the first capital and the mark at the end. `nl.Meaning(...)`: those,
+      and questions that mean the same, once it is measured how often that errs.
     - `version`: part of the name; a new one makes all earlier answers misses.
-    - `leads_to_effects`: must be given for every `near` but "exact". False: a run that used such an answer is
-      refused actions that change the world. True: they are permitted.
+    - `leads_to_effects`: must be given for every `near` but "exact", and for no other: may a run act on an
+      answer that was given to another wording? False: it is refused actions that change the world. True:
+      they are permitted, and each approval names the answer.
     """
 
     ttl: float | timedelta
     scope: tuple[str, ...] = ()
-    near: str = "exact"
+    near: str | Meaning = "exact"
     version: str = ""
     leads_to_effects: bool | None = None
 
@@ -73,6 +82,42 @@ class Cache(Struct, frozen=True, kw_only=True):
         seconds = self.ttl.total_seconds() if isinstance(self.ttl, timedelta) else self.ttl
         if not is_number(seconds) or not 0 < seconds < 1e11:
             raise UsageError(f"a cache's ttl={self.ttl!r}", remedy="Give seconds above 0, or a timedelta")
+        scope: object = self.scope
+        if not isinstance(scope, tuple) or not all(isinstance(one, str) for one in scope):
+            raise UsageError(f"a cache's scope={self.scope!r}", remedy='Give names of labels: ("tenant",)')
+        if not isinstance(self.version, str):
+            raise UsageError(f"a cache's version={self.version!r}", remedy="Give a text")
+        if self.meaning is None and self.near not in NEAR:
+            raise UsageError(
+                f"a cache's near={self.near!r}", remedy=f"It is one of {', '.join(NEAR)}, or nl.Meaning(...)"
+            )
+        if self.near == EXACT and self.leads_to_effects is not None:
+            raise UsageError(
+                "a cache's leads_to_effects= is for answers to other wordings, and near is 'exact'",
+                remedy="Leave it out",
+            )
+        if self.near != EXACT and type(self.leads_to_effects) is not bool:
+            raise UsageError(
+                f"a cache with near={self.near_name!r} must say whether its answers lead to effects",
+                remedy="Give leads_to_effects=False, and runs that use one are refused actions that change "
+                "the world; or True if such answers are good enough to act on",
+            )
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """How questions are compared by meaning; None if they are not."""
+        near: object = self.near
+        if isinstance(near, str):
+            return None
+        # Lazily: no other process pays for the guards' lists of words.
+        from ninelives.core.model_calls.meaning.choice import Meaning
+
+        return near if isinstance(near, Meaning) else None
+
+    @property
+    def near_name(self) -> str:
+        """What `near` is, in a word."""
+        return self.near if isinstance(self.near, str) else MEANING
 
     @property
     def ttl_ms(self) -> int:

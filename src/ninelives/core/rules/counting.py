@@ -24,6 +24,7 @@
 | `hedges` | agent, outcome: won, lost, refused | a second request; `refused`: the budget had nothing left |
 | `fallbacks` | agent | a request sent another way because one had failed |
 | `cache_answers` | agent, near: exact, words, meaning, miss | a call that the cache answered, or did not |
+| `cache_tokens` | agent | a token that an answer of the cache had cost when it was asked for |
 
 `le` is one of `BUCKETS`, in seconds, or `+Inf`; buckets are not cumulative, and their sum is the count.
 `keyed` is an action with a business key, `once` another one that is not resumable. In `steps_redone` both are
@@ -31,9 +32,9 @@ not resumable, and settled before anything is done again; `decision`, `read` and
 again, those of resumable actions with a key among them.
 `lost` are runs whose journal cannot be read. `agent` is empty in what an older version has written.
 
-All but the last seven are exact: they change in the transaction that causes them. `runs_started` and
+All but the last eight are exact: they change in the transaction that causes them. `runs_started` and
 `runs_ended` cost no write at all: they are counted in the rows of runs, and the stored counter, the base,
-only grows when a row leaves that count (a retried run; a run that `prune` forgets). The last seven are kept
+only grows when a row leaves that count (a retried run; a run that `prune` forgets). The last eight are kept
 by workers as plain integers and written with each renewal of the lease into the session's row. The end of
 the session adds them to the counters. So a death loses what was done since the last renewal, a third of the
 lease, and no more.
@@ -55,6 +56,7 @@ from ninelives.core.model.counter import (
     CACHE_EXACT,
     CACHE_MEANING,
     CACHE_MISS,
+    CACHE_TOKENS,
     CACHE_WORDS,
     DECISIONS,
     FALLBACKS,
@@ -104,6 +106,7 @@ _STEPS: tuple[tuple[int, str, dict[str, str]], ...] = (
     (CACHE_WORDS, "cache_answers", {"near": "words"}),
     (CACHE_MEANING, "cache_answers", {"near": "meaning"}),
     (CACHE_MISS, "cache_answers", {"near": "miss"}),
+    (CACHE_TOKENS, "cache_tokens", {}),
 )
 
 

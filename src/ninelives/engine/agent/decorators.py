@@ -30,7 +30,7 @@ from ninelives.engine.spec.registry import (
     make_step,
     refuse_rival,
 )
-from ninelives.engine.step import judging, model_call, threads
+from ninelives.engine.step import approval, judging, model_call, threads
 from ninelives.engine.step import resumable as steps
 
 P = ParamSpec("P")
@@ -257,7 +257,11 @@ def _raw(step: Step, declared: Callable[..., Any]) -> Callable[..., Any]:
 
 def _require_allowed(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     execution = here()
-    if execution is None or execution.governing.governor is None:
+    if execution is None:
+        return
+    if not step.reads_only and approval.refuses(execution, step):
+        raise approval.refusal(execution)
+    if execution.governing.governor is None:
         return
     if step.is_transactional:  # its connection is no argument of the call
         args, kwargs = args[1:], {name: value for name, value in kwargs.items() if name != "conn"}

@@ -122,6 +122,8 @@ async def _outcome(action: ProtectedCall) -> Any:
         return await _under_old_key(action, start, action.key)
     if not execution.replay.starts(action.position.id):  # an earlier start is settled even on a lossy store
         _refuse_lossy(action)
+    if approval.refuses(execution, step) and not action.is_under_way:
+        await approval.refuse(execution, step, action.fingerprint, action.position)
     is_governed = execution.governing.governor is not None
     if (step.approval is not None or is_governed) and action.is_under_way:
         # First what came of an open start: a denial on record would hide that it may have happened.

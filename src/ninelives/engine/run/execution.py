@@ -32,6 +32,7 @@ from ninelives.core.journal.resources import Target
 from ninelives.core.model.commit import Outcome, Verdict
 from ninelives.core.model.run import Journal, Kind, News, RunRow
 from ninelives.core.model.totals import NO_FACTS, Facts
+from ninelives.core.model_calls.used_answers import CACHED
 from ninelives.core.values.lists import Memory
 from ninelives.engine.commit.loop_commits import RunCommits
 from ninelives.engine.commit.ticket import NO_EXTRAS, Draft, Extras, Tail
@@ -133,6 +134,11 @@ class Execution(Lifecycle):
         """Where the data came from that the run has read so far, and that it was started with."""
         started_with, read = self._started_with, self.replay.taint.counts
         return started_with.union(read) if read else started_with
+
+    @property
+    def is_on_cached_answers(self) -> bool:
+        """Whether the run has used a cached answer that may not lead to effects."""
+        return CACHED in self.replay.taint.counts or CACHED in self._started_with
 
     @property
     def last_error(self) -> str:

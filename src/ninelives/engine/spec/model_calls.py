@@ -12,6 +12,7 @@ from msgspec import Struct
 from ninelives.core.errors import UsageError
 from ninelives.core.governance.breaker import Breaker
 from ninelives.core.model_calls.declarations import Cache, Hedge
+from ninelives.core.values.codec import Codec
 from ninelives.engine.spec import functions
 from ninelives.engine.spec.options import StepOptions
 
@@ -44,7 +45,7 @@ class ModelCall(Struct, frozen=True, eq=False):
 
 
 def make_model_call(
-    function: Callable[..., Any], signature: inspect.Signature, options: StepOptions, name: str
+    function: Callable[..., Any], signature: inspect.Signature, options: StepOptions, codec: Codec, name: str
 ) -> ModelCall | None:
     """Return how the calls of a step are answered; None for a step that declares nothing of it.
 
@@ -70,6 +71,8 @@ def make_model_call(
         )
     if options.cache is not None and not isinstance(options.cache, Cache):
         raise UsageError(f"{name}: cache={options.cache!r}", remedy="Give nl.Cache(ttl=...)")
+    if options.cache is not None:
+        _refuse_uncached(signature, codec, name)
     others = _alternatives(options.alternatives, signature, name, is_async=is_async)
     ways = _named([(name, function), *others])
     return ModelCall(ways, options.hedge, options.cache, breaker if len(ways) > 1 else None)
@@ -89,6 +92,20 @@ def _refuse_effects(options: StepOptions, option: str, name: str) -> None:
                 f"{name}: {option}= and {other}= exclude each other: {other}= is for what is done once",
                 remedy=f"Leave out one of them; ask the model in an @nl.decision that has {option}=",
             )
+
+
+def _refuse_uncached(signature: inspect.Signature, codec: Codec, name: str) -> None:
+    """Refuse a cache where equal arguments are not the same question, or answers must not be kept."""
+    if next(iter(signature.parameters), "") in ("self", "cls"):
+        raise UsageError(
+            f"{name}: cache= is for functions, and this is a method: what its object holds is no argument",
+            remedy="Declare a function, and pass it what it needs",
+        )
+    if codec.secrets:
+        raise UsageError(
+            f"{name}: cache= is given, and it returns a secret",
+            remedy="Leave cache= out: secrets are not shared",
+        )
 
 
 def _alternatives(

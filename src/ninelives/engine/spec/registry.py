@@ -294,7 +294,7 @@ def make_step(function: Callable[..., Any], **given: Any) -> Step:
         taint=_taint_of(options, named),
         cost=_cost_of(options.cost, named),
         by_position=_by_position(signature),
-        model_call=make_model_call(function, signature, options, named),
+        model_call=make_model_call(function, signature, options, codec, named),
     )
 
 

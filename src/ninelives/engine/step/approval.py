@@ -1,5 +1,7 @@
 """Approvals: before an action does anything, a person must approve exactly these arguments.
 
+Before that, a run is refused that rests on an answer to another question (`core.model_calls.used_answers`).
+
 An approval is bound to the digest of action, key and arguments. An ANSWER record takes it before the action
 reserves its key or begins; a denial is taken together with the failure that the agent sees. If we die
 between, the next worker finds the same answer, provided that it makes the same request: an approval of
@@ -10,13 +12,14 @@ void, and so is that of a person whose answer does not count (`Governor.refuses_
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
 from ninelives.core.errors import Denied
 from ninelives.core.governance.accounts import Settle
 from ninelives.core.governance.judged import Judged
+from ninelives.core.governance.taint import DECLASSIFY
 from ninelives.core.journal.answers import Answer, ItemBody, Says, read_answer, write_default, write_taken
 from ninelives.core.journal.approval import Approval, digest, shown
 from ninelives.core.journal.replay import write_body
@@ -24,6 +27,7 @@ from ninelives.core.model.commit import Outcome
 from ninelives.core.model.inbox import Item, ItemKind, ItemState
 from ninelives.core.model.run import Kind
 from ninelives.core.model.totals import Facts, error_text
+from ninelives.core.model_calls import used_answers
 from ninelives.core.secret import masked_text
 from ninelives.core.values.exceptions import encode_error
 from ninelives.core.values.fingerprint import Fingerprint, whole
@@ -72,6 +76,31 @@ def request(
         kwargs=kwargs,
         key=position.key(),
     )
+
+
+def refuses(execution: Execution, step: Step) -> bool:
+    """Return whether a fresh effect is refused, because of an answer of a cache that the run has used."""
+    return execution.is_on_cached_answers and not execution.replay.is_undoing and step.name != DECLASSIFY
+
+
+def refusal(execution: Execution, step: str | None = None) -> Denied:
+    """Return the error for such an effect."""
+    return used_answers.refusal(execution.run.id, step, execution.replay.cached, execution.taint)
+
+
+async def refuse(
+    execution: Execution, step: Step, fingerprint: Fingerprint, position: StepPosition
+) -> NoReturn:
+    """Record the refusal as the outcome of the call, and raise it when it may be delivered."""
+    error = refusal(execution, position.id)
+    if execution.hooks is not None:
+        execution.hooks.denied(execution, step, position.id, None, error.what)
+    facts = Facts(step.kind, error=error_text(error))
+    body = write_body(fingerprint, error=encode_error(error))
+    # CRASH: refused and not recorded: the next worker finds the same labels, and refuses it again.
+    builtin = Builtin(execution, step.name, position)
+    await builtin.settle([(Kind.FAILURE, position.id, body, (), facts)])
+    raise error
 
 
 class ByPolicy(Struct, frozen=True, kw_only=True):
@@ -175,12 +204,16 @@ def _inbox_request(request: ApprovalRequest, approval: Approval, policy: ByPolic
             what=what[:1000],
             arguments=shown(arguments),
             key=request.key,
-            evidence=policy.evidence if policy is not None else {},
+            evidence=(policy.evidence if policy is not None else {}) | _cached(request.execution),
         ),
         digest=digest(step.name, request.key, arguments, *by),
         to=approval.to,
         seconds=approval.timeout,
     )
+
+
+def _cached(execution: Execution) -> dict[str, str]:
+    return used_answers.evidence(execution.replay.cached, execution.taint)
 
 
 def _refused(execution: Execution, item: Item, to: str, policy: ByPolicy | None) -> str | None:

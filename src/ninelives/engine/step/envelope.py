@@ -325,7 +325,8 @@ def took_ms(frame: Frame) -> int:
 def result(frame: Frame, data: bytes) -> Draft:
     """Return the record of a step's value."""
     kind, position = frame.kind, frame.position
-    usage = usage_in(data) if kind is StepKind.DECISION else None
+    is_paid = frame.answered is None or not frame.answered.cache  # a cached answer was paid for elsewhere
+    usage = usage_in(data) if kind is StepKind.DECISION and is_paid else None
     if frame.charged is not None:  # what the body charges replaces what its value reports
         usage = charged_usage(frame.charged) or usage
     is_plain = usage is None and not frame.failures and frame.taint is None
@@ -333,6 +334,8 @@ def result(frame: Frame, data: bytes) -> Draft:
         took = int((position.execution.loop.time() - frame.at) * 1000)
         body = write_body(frame.fingerprint, value=data, judged=frame.judged)
         return (Kind.RESULT, position.id, body, (), Facts(kind, took))
+    if frame.answered is not None:
+        frame.data = data
     body = write_body(
         frame.fingerprint,
         value=data,

@@ -70,19 +70,19 @@ async def perform(
     function = ask if execution.body_hooks is None else execution.body_hooks.around(step, ask)
     value = await resumable.perform(execution, step, args, kwargs, function)
     for asks, frame in executed:  # not on replay
-        _when_durable(execution, step, asks, frame, value)
+        _when_durable(execution, step, asks, frame)
     return value
 
 
-def _when_durable(execution: Execution, step: Step, asks: AsksModels, frame: Frame, value: Any) -> None:
+def _when_durable(execution: Execution, step: Step, asks: AsksModels, frame: Frame) -> None:
     """Report an outcome once it is durable: at once, unless it was delivered early (pipelined)."""
     answered = execution.when_answered()
     if answered is None:
-        asks.recorded(execution, step, frame, value)
+        asks.recorded(execution, step, frame)
         return
 
     def report(_: object) -> None:
         if execution.sealed is None:
-            asks.recorded(execution, step, frame, value)
+            asks.recorded(execution, step, frame)
 
     answered.add_done_callback(report)

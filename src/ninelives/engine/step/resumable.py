@@ -159,7 +159,9 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
         # long, and the run may be paused or cancelled by now.
         if execution.phase is not OPEN:
             await turn_away(execution)
-        body: Body
+        if not step.reads_only and execution.is_on_cached_answers and approval.refuses(execution, step):
+            await approval.refuse(execution, step, fingerprint, position)
+        body: Body = partial(function, *args, **kwargs)
         permit: Permit | None = None
         if execution.governing.governor is not None:
             gated = GatedCall(execution, step, fingerprint, position, args, kwargs, position.key())
@@ -168,10 +170,8 @@ async def perform(  # noqa: PLR0912 (the hot path: one coroutine fewer)
             body = partial(function, *permit.args, **permit.kwargs)
             if permit.digest is not None:
                 body = _as_admitted(execution, step, permit.args, permit.kwargs, permit.digest, body)
-        else:
-            body = partial(function, *args, **kwargs)
-            if step.approval is not None:
-                body = await _approved(execution, step, fingerprint, position, args, kwargs, body)
+        elif step.approval is not None:
+            body = await _approved(execution, step, fingerprint, position, args, kwargs, body)
         if not step.reads_only:
             # After the barrier: the body depends on all records
             # that are durable now, and salvage keeps those.
@@ -320,6 +320,8 @@ async def execute(
     accounts = reservations.outcome(step, permit, frame, failed or data) if permit is not None else ()
     if frame.taint is not None:
         execution.replay.taint.apply(frame.taint)
+    if frame.answered is not None:
+        execution.replay.note_answered(frame.answered)
     # CRASH: the body is done and its outcome is not durable: it runs again, under the same key.
     try:
         await settle(execution, draft, is_early=is_early, accounts=accounts)

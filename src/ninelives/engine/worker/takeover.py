@@ -19,7 +19,7 @@ import msgspec
 from ninelives.core.clock import Clock
 from ninelives.core.errors import Corrupt, NineLivesError
 from ninelives.core.journal.recovery_log import Completion, Left, Recovery, Verified
-from ninelives.core.journal.replay import tokens_of
+from ninelives.core.journal.replay import paid_tokens
 from ninelives.core.journal.resources import open_in
 from ninelives.core.model.commit import Escalate
 from ninelives.core.model.log_entry import Happening, NewEntry
@@ -78,7 +78,7 @@ class Takeover(Observer):
         self._replayed.append(event.record.seq)
         if event.declared.is_decision:
             self.decisions += 1
-            self.tokens += tokens_of(event.record.body)
+            self.tokens += paid_tokens(event.record.body)
 
     def resource_checked(self, event: ResourceChecked) -> None:
         """Count the check of a resource that the run holds; note a stale one."""

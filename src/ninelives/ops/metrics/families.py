@@ -112,6 +112,7 @@ _DECLARED: tuple[tuple[str, MetricType, str, str], ...] = (
     ("hedges", _COUNTER, "agent outcome", "Second requests; refused: the budget had nothing left."),
     ("fallbacks", _COUNTER, "agent", "Requests to an alternative because one had failed."),
     ("cache_answers", _COUNTER, "agent near", "Calls that the cache answered, or did not (miss)."),
+    ("cache_tokens", _COUNTER, "agent", "Tokens that such answers had cost when they were asked for."),
     ("steps_replayed", _COUNTER, "agent", "Steps that a recovery found recorded and did not repeat."),
     ("steps_redone", _COUNTER, "agent kind", "Steps under way at a death: begun again, or settled first."),
     ("duplicates", _COUNTER, "kind", "Effects that were proved to have been done twice."),

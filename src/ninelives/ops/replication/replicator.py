@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from ninelives.core.errors import Corrupt, NineLivesError, StoreUnavailable, UsageError
 from ninelives.core.model.capsule import Capsule, RunMark
-from ninelives.core.model.document import STORE_ID
+from ninelives.core.model.document import STORE_ID, Document
 from ninelives.ops.metrics import listening
 from ninelives.ops.replication import chain, progress, segment, term
 from ninelives.ops.replication.bucket import Bucket, BucketUnavailable, NameTaken
@@ -36,6 +36,7 @@ from ninelives.views.counted import counted
 
 NOT_COPIED = (progress.PREFIX, progress.CHAINS, listening.PREFIX, "periodic/", "restore/", STORE_ID)
 """Documents that mean nothing in a copy: claims of processes, and what names the store itself."""
+CACHED, _PAGE = "cache/", 100
 _SEGMENT_BYTES, _SEGMENT_RUNS = 8 << 20, 2_000
 _SWEEP_SECONDS, _SWEEP_RUNS = 1.0, 200
 _REPORT_MS, _LONGEST_PAUSE_SECONDS = 3_000, 15.0
@@ -285,9 +286,17 @@ class Replicator:
             run.id, mark.stamp, run.length, run.head.hex(), run.created_ms, run.state.is_final
         )
 
+    def _documents(self) -> Iterator[Document]:
+        """Yield the documents; cached answers are many, can be asked for again, and are not read."""
+        for one in documents.listing(self._store, page=_PAGE):
+            if one.name >= CACHED:
+                break
+            yield one
+        yield from documents.listing(self._store, after=f"{CACHED}\U0010ffff")
+
     def _add_documents(self) -> None:
         known, there = self._copied.documents, set()
-        for one in documents.listing(self._store):
+        for one in self._documents():
             if one.name.startswith(NOT_COPIED):
                 continue
             there.add(one.name)

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, Status, StatusCode
 
 from ninelives.core.errors import NineLivesError
-from ninelives.core.journal.replay import tokens_of
+from ninelives.core.journal.replay import paid_tokens
 from ninelives.core.model.run import State
 from ninelives.core.secret import masked_text
 from ninelives.core.values.token_usage import usage_in
@@ -167,7 +167,7 @@ class SpanObserver(hooks.Observer):
         life.steps += 1
         if event.declared.is_decision:
             life.decisions += 1
-            life.tokens += tokens_of(event.record.body)
+            life.tokens += paid_tokens(event.record.body)
 
     def attempt_failed(self, event: hooks.AttemptFailed) -> None:
         """Note on the life that an attempt is repeated."""
@@ -200,6 +200,8 @@ class SpanObserver(hooks.Observer):
             contexts.detach(token)
         if event.error is not None:
             self._fail(span, event.error)
+        elif event.answered is not None and event.answered.cache:
+            span.set_attribute(names.CACHE, event.answered.cache)  # no request was sent, and no token read
         elif event.declared.is_decision and span.is_recording():
             try:
                 usage = usage_in(event.declared.codec.encode(event.value))

@@ -23,7 +23,8 @@ from ninelives.stores.encrypted.bodies import Cipher
 from ninelives.stores.encrypted.keys import KeyRing
 from ninelives.stores.encrypted.marker import mark, read_marker
 
-SEALED_DOCUMENTS = "notify/"
+SEALED_DOCUMENTS = ("notify/", "cache/")
+"""What the names of documents begin with that repeat what runs ask, answer and fail with."""
 
 
 class EncryptedStore:
@@ -180,12 +181,19 @@ class EncryptedStore:
     def write_document(
         self, name: str, body: bytes | None, *, version: int, counts: Sequence[Counter] = ()
     ) -> Document | None:
-        """Write a document; those that repeat what runs ask and fail with are sealed."""
+        """Write a document, sealed if it repeats what runs ask, answer or fail with."""
         if body is not None and name.startswith(SEALED_DOCUMENTS):
             self.require_key()
             body = self.cipher.document(name, body)
         written = self.below.write_document(name, body, version=version, counts=counts)
         return None if written is None else self._document(written)
+
+    def name_secret(self) -> bytes:
+        """Return what digests in names are keyed with: then a name says nothing of what is sealed under it.
+
+        Another newest key gives other names.
+        """
+        return self.cipher.ring.derived("names")
 
 
 def with_encryption(below: Any, ring: KeyRing | None) -> Any:

@@ -61,6 +61,12 @@ class KeyRing:
             known = self._derived[key, scope] = _aead()(own), nonces
         return known
 
+    def derived(self, what: str) -> bytes:
+        """Return a key for another use than sealing, from the newest key; empty without keys."""
+        if not self.newest:
+            return b""
+        return hmac.digest(self._keys[self.newest], b"ninelives-derived:" + what.encode(), "sha256")
+
 
 def key_id(key: bytes) -> str:
     """Return the id of a key: it says nothing about the key."""

@@ -1,0 +1,1 @@
+"""Answers by meaning, evaluated: `python -m benchmarks.meaning`."""
