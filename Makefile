@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 MUTANT := build/mutants/venv
 DOJO   := build/agentdojo/venv
 
-.PHONY: help test retest check format house demo crash govern mutants agentdojo bench bench-peers bench-page clean
+.PHONY: help test retest check format house demo crash govern mutants agentdojo bench bench-peers bench-models bench-page clean
 help:            ## what each target does
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 16
 
@@ -68,6 +68,9 @@ bench: $(READY)  ## every workload on every store, against the raw stores (build
 
 bench-peers: $(READY) ## the same beside DBOS, LangGraph, Absurd, Restate, Temporal (build/bench-peers.json)
 	$(BIN)/python -m benchmarks --peers --out build/bench-peers.json
+
+bench-models: $(READY) ## hedges and breakers with the real clients, against a server of heavy tails
+	$(BIN)/python -m benchmarks.model_calls
 
 bench-page: $(READY) ## write docs/benchmarks.md and its plots from what both have measured
 	$(BIN)/python -m benchmarks report

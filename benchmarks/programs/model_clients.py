@@ -73,7 +73,7 @@ def asking(name: str, step: Any) -> Any:
             moments.append((began, time.perf_counter() - began))
         return calls
 
-    return nl.agent(agent, name=name)
+    return nl.agent(name=name)(agent)
 
 
 AGENTS = {
@@ -204,6 +204,4 @@ async def measure(folder: Path, calls: int, rounds: int) -> None:
             draw("models-brown-out", "A brown-out of one provider", rows)
         async with nl.Runtime("memory:") as rt:
             plain, hedged = await overhead(rt, 2_000, rounds)
-            print(
-                f"\nA call that is not hedged: {plain:.1f} µs, with hedge= {hedged:.1f} µs ({hedged - plain:+.1f})"
-            )
+            print(f"\nA call, nothing hedged: {plain:.1f} µs; with hedge=: {hedged - plain:+.1f} µs")
