@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def play(*words: str) -> subprocess.CompletedProcess[str]:
     """Play rounds in a process of its own: it forks, and this one may have threads."""
-    command = [sys.executable, "-m", "tests.governance.budget_rounds", *words, "--deadly", "60"]
+    command = [sys.executable, "-m", "tests.governance.budget_rounds", *words, "--deadly", "15"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 

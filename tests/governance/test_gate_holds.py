@@ -14,7 +14,7 @@ from ninelives.core.journal.replay import read_body
 from ninelives.core.model.inbox import ItemKind
 from ninelives.core.model.run import Kind, State
 from ninelives.engine.hooks import CallDenied, Observer
-from ninelives.engine.step import gate
+from ninelives.engine.step import holds
 from ninelives.runtime.runtime import ProcessOptions
 from ninelives.views import records_text
 from tests.governance.small_governor import SmallGovernor, first_of, governed, records_of
@@ -423,7 +423,7 @@ def test_a_hold_is_asked_about_again_even_if_no_news_comes(monkeypatch: pytest.M
     async def unwoken() -> int:
         return await once(5)
 
-    monkeypatch.setattr(gate, "AGAIN_MS", 100)
+    monkeypatch.setattr(holds, "AGAIN_MS", 100)
     store, governor = QuickStore(), SmallGovernor()
     governor.halted = {"h_once"}
     assert perform(store, governor, unwoken).state is State.CHECKPOINTED
