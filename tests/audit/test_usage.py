@@ -131,6 +131,8 @@ def test_a_table_says_what_has_no_price(worked: Path) -> None:
     [
         ("[[price]]\nmodel = 'm'\ninput = 1\n", "output"),
         ("[[price]]\nmodel = 'm'\ninput = 1\noutput = 1\nper = 2\n", "per"),
+        ("[[price]]\nmodel = 'm'\ninput = -1\noutput = 1\n", "input = -1"),
+        ("[[price]]\nmodel = 'm'\ninput = 1\noutput = 1\ncached = nan\n", "cached = NaN"),
         ("[[prices]]\nmodel = 'm'\n", "prices"),
         ("model = ", "Invalid value"),
     ],

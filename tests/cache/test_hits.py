@@ -428,6 +428,18 @@ def test_a_cache_that_makes_no_sense_is_refused(given: dict[str, Any], said: str
     assert caught.value.remedy
 
 
+def test_a_question_in_no_parameter_is_refused() -> None:
+    meaning = nl.Meaning(lambda texts: [[1.0] for _ in texts], of="prompt")
+    cache = nl.Cache(ttl=DAY, near=meaning, leads_to_effects=False)
+    with pytest.raises(UsageError, match="of='prompt', and there is no such parameter") as caught:
+
+        @nl.decision(cache=cache)
+        async def ask_of(question: str) -> str:
+            return question
+
+    assert "question" in (caught.value.remedy or "")
+
+
 def test_a_cache_is_refused_where_the_arguments_do_not_say_it_all() -> None:
     cache = nl.Cache(ttl=DAY)
     with pytest.raises(UsageError, match=r"cache= is for functions, and this is a method"):
