@@ -156,7 +156,9 @@ def test_another_question_version_scope_or_step_is_asked() -> None:
     assert answered(store, "four").m.cache == "words"
 
 
-def test_only_runs_with_the_same_labels_share_and_a_run_without_is_not_cached() -> None:
+def test_only_runs_with_the_same_labels_share_and_a_run_without_is_not_cached(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = QuickStore()
     for run, labels in (("a", "acme"), ("b", "acme"), ("c", "other")):
         lives(store, asks, "c_tenant", "What is it?", id=run, labels={"tenant": labels, "user": run})
@@ -164,6 +166,7 @@ def test_only_runs_with_the_same_labels_share_and_a_run_without_is_not_cached() 
     for run in ("d", "e"):
         lives(store, asks, "c_tenant", "What is it?", id=run, labels={"user": "x"})
     assert len(asked) == 4
+    assert "calls of c_tenant in run 'd' are not cached: the run has no label tenant" in caplog.text
     assert {kept.answer.scope["tenant"] for kept in entries.answers(store) if kept.answer} == {
         "acme",
         "other",
