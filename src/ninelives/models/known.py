@@ -19,7 +19,7 @@ class KnownWay:
     `limited_until` is when its provider takes requests again, as a Retry-After said.
     """
 
-    __slots__ = ("_factor", "limited_until", "breaker", "latencies", "name", "number")
+    __slots__ = ("_factor", "breaker", "latencies", "limited_until", "name", "number")
 
     def __init__(self, number: int, name: str, rule: Breaker | None) -> None:
         self.number, self.name, self.latencies = number, name, Latencies()
