@@ -419,6 +419,7 @@ def test_a_secret_is_neither_asked_of_a_cache_nor_kept() -> None:
     [
         ({"ttl": 0}, "ttl=0"),
         ({"ttl": 5, "scope": "tenant"}, "scope='tenant'"),
+        ({"ttl": 5, "scope": ("",)}, r"scope=\(''"),
         ({"ttl": 5, "near": "fuzzy"}, "near='fuzzy'"),
         ({"ttl": 5, "version": 2}, "version=2"),
         ({"ttl": 5, "near": "words"}, "must say whether its answers lead to effects"),
