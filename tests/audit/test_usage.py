@@ -119,6 +119,10 @@ def test_a_run_that_is_replayed_counts_nothing_twice(worked: Path) -> None:
     assert used(worked)["total"] == before
 
 
+def test_groups_by_a_label_without_a_name_are_refused(worked: Path) -> None:
+    assert "--by 'label:'" in ran("usage", "--by", "label:", home=worked).stderr
+
+
 def test_a_table_says_what_has_no_price(worked: Path) -> None:
     (worked / "prices.toml").write_text('[[price]]\nmodel = "our-large"\ninput = 1\noutput = 1\n')
     done = ran("usage", "--prices", "prices.toml", "--by", "model", home=worked)
@@ -131,6 +135,8 @@ def test_a_table_says_what_has_no_price(worked: Path) -> None:
     [
         ("[[price]]\nmodel = 'm'\ninput = 1\n", "output"),
         ("[[price]]\nmodel = 'm'\ninput = 1\noutput = 1\nper = 2\n", "per"),
+        ("[[price]]\nmodel = 'm'\ninput = -1\noutput = 1\n", "input = -1"),
+        ("[[price]]\nmodel = 'm'\ninput = 1\noutput = 1\ncached = nan\n", "cached = NaN"),
         ("[[prices]]\nmodel = 'm'\n", "prices"),
         ("model = ", "Invalid value"),
     ],

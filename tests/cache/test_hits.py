@@ -156,7 +156,9 @@ def test_another_question_version_scope_or_step_is_asked() -> None:
     assert answered(store, "four").m.cache == "words"
 
 
-def test_only_runs_with_the_same_labels_share_and_a_run_without_is_not_cached() -> None:
+def test_only_runs_with_the_same_labels_share_and_a_run_without_is_not_cached(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = QuickStore()
     for run, labels in (("a", "acme"), ("b", "acme"), ("c", "other")):
         lives(store, asks, "c_tenant", "What is it?", id=run, labels={"tenant": labels, "user": run})
@@ -164,6 +166,7 @@ def test_only_runs_with_the_same_labels_share_and_a_run_without_is_not_cached() 
     for run in ("d", "e"):
         lives(store, asks, "c_tenant", "What is it?", id=run, labels={"user": "x"})
     assert len(asked) == 4
+    assert "calls of c_tenant in run 'd' are not cached: the run has no label tenant" in caplog.text
     assert {kept.answer.scope["tenant"] for kept in entries.answers(store) if kept.answer} == {
         "acme",
         "other",
@@ -416,6 +419,7 @@ def test_a_secret_is_neither_asked_of_a_cache_nor_kept() -> None:
     [
         ({"ttl": 0}, "ttl=0"),
         ({"ttl": 5, "scope": "tenant"}, "scope='tenant'"),
+        ({"ttl": 5, "scope": ("",)}, r"scope=\(''"),
         ({"ttl": 5, "near": "fuzzy"}, "near='fuzzy'"),
         ({"ttl": 5, "version": 2}, "version=2"),
         ({"ttl": 5, "near": "words"}, "must say whether its answers lead to effects"),
@@ -426,6 +430,18 @@ def test_a_cache_that_makes_no_sense_is_refused(given: dict[str, Any], said: str
     with pytest.raises(UsageError, match=said) as caught:
         nl.Cache(**given)
     assert caught.value.remedy
+
+
+def test_a_question_in_no_parameter_is_refused() -> None:
+    meaning = nl.Meaning(lambda texts: [[1.0] for _ in texts], of="prompt")
+    cache = nl.Cache(ttl=DAY, near=meaning, leads_to_effects=False)
+    with pytest.raises(UsageError, match="of='prompt', and there is no such parameter") as caught:
+
+        @nl.decision(cache=cache)
+        async def ask_of(question: str) -> str:
+            return question
+
+    assert "question" in (caught.value.remedy or "")
 
 
 def test_a_cache_is_refused_where_the_arguments_do_not_say_it_all() -> None:

@@ -233,6 +233,25 @@ def test_retries_are_around_all_ways_and_the_failures_are_recorded() -> None:
         assert body.m.failed[:2] == ("a: HttpError: HTTP 503", "b: HttpError: HTTP 429")
 
 
+def test_a_way_that_says_retry_after_is_asked_last_until_then() -> None:
+    limited = HttpError(429)
+    limited.headers = {"retry-after": "60"}  # type: ignore[attr-defined]
+    with Sandbox() as sandbox:
+        model = Model(a=limited, b=0.0)
+        step = nl.decision(name="choose", alternatives=[model.way("b")])(model.way("a"))
+
+        @nl.agent
+        async def asks() -> list[str]:
+            return [await step(word) for word in ("one", "two", "three")]
+
+        assert sandbox.run(asks, id="run") == ["b: one", "b: two", "b: three"]
+        assert [name for name, _ in model.requests] == ["a", "b", "b", "b"]
+        # It is not left out: if no other way answers, its error says when to try again.
+        model.ways["b"] = HttpError(503)
+        model.ways["a"] = 0.0
+        assert sandbox.run(asks, id="other") == ["a: one", "a: two", "a: three"]
+
+
 def test_plain_functions_fall_back_one_after_the_other() -> None:
     asked: list[str] = []
 

@@ -57,6 +57,7 @@ class AnswerCache:
         self._secret: bytes | None = None
         self._keeper = Keeper()
         self._meaning: MeaningCache | None = None
+        self._said: set[Step] = set()
 
     def close(self) -> None:
         """Keep what is still to be kept, and stop."""
@@ -74,6 +75,7 @@ class AnswerCache:
         """Return a kept answer to this call; note on the frame what it asks, and how it was answered."""
         scope = cached_answer.scope_of(cache.scope, execution.run.labels)
         if scope is None:
+            self._say_uncached(execution, step, cache)
             return None
         try:
             arguments = whole(step.signature, args, kwargs, ignore=step.ignore)
@@ -122,6 +124,18 @@ class AnswerCache:
                 frame.question = replace(question, replaces=True)
             return None
         return Hit(value, kind or cached_answer.kind_of_hit(answer, question), answer)
+
+    def _say_uncached(self, execution: Running, step: Step, cache: Cache) -> None:
+        """Say once for each step that a run without its labels is not cached: they may be forgotten."""
+        if step not in self._said:
+            self._said.add(step)
+            lacks = ", ".join(sorted(set(cache.scope) - execution.run.labels.keys()))
+            LOGGER.warning(
+                "calls of %s in run %r are not cached: the run has no label %s, which its scope= names",
+                step.name,
+                execution.run.id,
+                lacks,
+            )
 
     def _by_meaning(self) -> MeaningCache:
         if self._meaning is None:

@@ -14,14 +14,18 @@ from ninelives.engine.spec.model_calls import ModelCall
 
 
 class KnownWay:
-    """One way of a step. `number` is its place in the declaration."""
+    """One way of a step. `number` is its place in the declaration.
 
-    __slots__ = ("_factor", "breaker", "latencies", "name", "number")
+    `limited_until` is when its provider takes requests again, as a Retry-After said.
+    """
+
+    __slots__ = ("_factor", "breaker", "latencies", "limited_until", "name", "number")
 
     def __init__(self, number: int, name: str, rule: Breaker | None) -> None:
         self.number, self.name, self.latencies = number, name, Latencies()
         self.breaker = None if rule is None else WayBreaker(rule)
         self._factor = None if rule is None else rule.slow_factor
+        self.limited_until = 0.0
 
     @property
     def slow_seconds(self) -> float | None:
@@ -47,11 +51,18 @@ class KnownStep:
         self._share = None if hedge is None else hedge.percentile
 
     def order(self, now: float) -> list[KnownWay]:
-        """Return the ways to ask, the first one first: those that do not rest; all of them if all rest."""
-        if self._declared.breaker is None:
-            return self.ways
-        fit = [way for way in self.ways if way.breaker is not None and way.breaker.may_ask(now)]
-        return fit or sorted(self.ways, key=_rests_until)
+        """Return the ways to ask, the first one first: those that do not rest; all of them if all rest.
+
+        A way whose provider wants to be left alone for now is the last one, and not left out: if no other
+        one answers, its error says how long to wait.
+        """
+        ways = self.ways
+        if self._declared.breaker is not None:
+            fit = [way for way in ways if way.breaker is not None and way.breaker.may_ask(now)]
+            ways = fit or sorted(ways, key=_rests_until)
+        if any(way.limited_until > now for way in ways):
+            ways = sorted(ways, key=lambda way: way.limited_until > now)
+        return ways
 
     def hedge_seconds(self, first: KnownWay) -> float | None:
         """Return after how long a second request is sent; None while that is not known, or not declared."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -18,6 +19,7 @@ from typing import Any
 
 from ninelives.core.errors import Transient
 from ninelives.core.model_calls.faults import is_of_way
+from ninelives.core.values.retry import retry_after_seconds
 from ninelives.engine.context import FRAME, Frame, Running, WayFrame
 from ninelives.engine.spec.registry import Step
 from ninelives.models.known import KnownStep, KnownWay
@@ -173,6 +175,11 @@ class Race:
         self.errors.append((request.way, error))
         is_fault_of_way = is_of_way(error, self._step.retry)
         self._is_refused |= not is_fault_of_way
+        if is_fault_of_way and isinstance(error, Exception):
+            # Another way may answer now: the next call need not find out again.
+            pause = retry_after_seconds(error, time.time())
+            if pause is not None:
+                request.way.limited_until = max(request.way.limited_until, self._loop.time() + pause)
         if request.way.breaker is not None:
             if is_fault_of_way:
                 request.way.breaker.failed(self._loop.time(), tries=request.tries)

@@ -26,7 +26,7 @@ def usage(
     as_json: bool,
 ) -> None:
     """Print what models were used for since an age."""
-    if by not in GROUPS and not by.startswith(LABEL):
+    if by not in GROUPS and (by == LABEL or not by.startswith(LABEL)):
         raise UsageError(f"--by {by!r}", remedy=f"Use {', '.join(GROUPS)}, or label:NAME")
     price = price_list(prices)
     with opened(url) as store, bar("reading runs", as_json=as_json) as progress:

@@ -83,7 +83,7 @@ class Cache(Struct, frozen=True, kw_only=True):
         if not is_number(seconds) or not 0 < seconds < 1e11:
             raise UsageError(f"a cache's ttl={self.ttl!r}", remedy="Give seconds above 0, or a timedelta")
         scope: object = self.scope
-        if not isinstance(scope, tuple) or not all(isinstance(one, str) for one in scope):
+        if not isinstance(scope, tuple) or not all(isinstance(one, str) and one for one in scope):
             raise UsageError(f"a cache's scope={self.scope!r}", remedy='Give names of labels: ("tenant",)')
         if not isinstance(self.version, str):
             raise UsageError(f"a cache's version={self.version!r}", remedy="Give a text")

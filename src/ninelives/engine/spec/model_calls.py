@@ -73,6 +73,7 @@ def make_model_call(
         raise UsageError(f"{name}: cache={options.cache!r}", remedy="Give nl.Cache(ttl=...)")
     if options.cache is not None:
         _refuse_uncached(signature, codec, name)
+        _refuse_unknown_question(options.cache, signature, name)
     others = _alternatives(options.alternatives, signature, name, is_async=is_async)
     ways = _named([(name, function), *others])
     return ModelCall(ways, options.hedge, options.cache, breaker if len(ways) > 1 else None)
@@ -105,6 +106,16 @@ def _refuse_uncached(signature: inspect.Signature, codec: Codec, name: str) -> N
         raise UsageError(
             f"{name}: cache= is given, and it returns a secret",
             remedy="Leave cache= out: secrets are not shared",
+        )
+
+
+def _refuse_unknown_question(cache: Cache, signature: inspect.Signature, name: str) -> None:
+    """Refuse a question that is in no argument: nothing would ever be compared."""
+    of = cache.meaning.of if cache.meaning is not None else ""
+    if of and of not in signature.parameters:
+        raise UsageError(
+            f"{name}: its nl.Meaning has of={of!r}, and there is no such parameter",
+            remedy=f"Give the parameter in which the question is: {signature}",
         )
 
 

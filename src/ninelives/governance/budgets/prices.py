@@ -39,6 +39,12 @@ class ModelPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cached: Decimal | None = None
     cache_written: Decimal | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "cache_written"):
+            given: Decimal | None = getattr(self, name)
+            if given is not None and not (given.is_finite() and given >= 0):
+                raise ValueError(f"{name} = {given} for {self.model!r} is no price: it is 0 or more")
+
     def of(self, usage: Usage) -> Decimal:
         """Return the dollars that tokens cost."""
         plain = usage.tokens_in - usage.cached - usage.cache_written
