@@ -59,7 +59,7 @@ def test_an_odd_end_of_a_request_ends_the_call(kind: type[BaseException]) -> Non
         try:
             async with asyncio.timeout(5):
                 await Ways().ask(execution, step, frame, (first,), (), {})
-        except BaseException as caught:  # noqa: BLE001 (it is what is asked for)
+        except BaseException as caught:
             return caught
         return None
 

@@ -142,7 +142,7 @@ class Race:
             if not self._execution.has_lease:
                 await self._execution.require_lease()
             value = await self._ask(request.way.number)
-        except BaseException as caught:  # noqa: BLE001 (handed over as it is; a task must not raise SystemExit)
+        except BaseException as caught:
             if isinstance(caught, GeneratorExit) and not self._is_running(request):
                 raise  # the coroutine is closed or garbage-collected
             error = caught
