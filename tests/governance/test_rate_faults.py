@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -173,3 +174,14 @@ def test_each_request_of_an_attempt_is_counted_once_and_when_it_ends() -> None:
 
     assert run_async(main) == "answer"
     assert counted == [2, 2, 2]
+
+
+def test_thousands_of_calls_that_have_no_end_cost_the_others_little(
+    store: MemoryStore, clock: SteppingClock
+) -> None:
+    scene = Scene(store, clock, None)
+    with scene.rates() as rates:
+        began = time.process_time()
+        for _ in range(25_000):
+            assert rates.held(scene.step, scene.call()) is None
+        assert time.process_time() - began < 5

@@ -50,7 +50,7 @@ _READ_SECONDS, _LEASE_MS, _FORGET_MS = 1.0, 2_000, 3_600_000
 _AHEAD_SHARE = 240
 """Which part of a minute's amount a process takes ahead."""
 _UNASKED_PAUSE_MS, _LEAST_WAIT_MS, _AHEAD_MS, _ERROR_CHARACTERS = 1_000, 100, 250, 200
-_MINUTE_MS, _NO_LIMIT = 60_000, 2**60
+_MINUTE_MS, _NO_LIMIT, _MOST_GRANTED = 60_000, 2**60, 10_000
 
 
 class _Grant(Struct, frozen=True):
@@ -74,10 +74,11 @@ class _Rate:
         self.key, self.limit = key, limit
         self.state, self.version = RateState(), 0
         self.mine: dict[str, int] = dict.fromkeys(METERS, 0)
-        self.taken_ms = self.due_ms = self.asked_ms = 0
+        self.taken_ms = self.due_ms = self.seen_ms = 0
         self.usual_tokens = 0
         self.granted: dict[tuple[str, str], _Grant] = {}
         self.turns: dict[tuple[str, str], _Turn] = {}
+        self.most_granted = _MOST_GRANTED
         self.is_taking = False
 
     @property
@@ -108,9 +109,9 @@ class _Rate:
 
     def see(self, now_ms: int) -> None:
         """Note the time. A clock that was set back makes all times that were computed before void."""
-        if now_ms < self.asked_ms - _LEASE_MS:
+        if now_ms < self.seen_ms - _LEASE_MS:
             self.due_ms, self.taken_ms, self.turns = 0, now_ms, {}
-        self.asked_ms, self.state = now_ms, plausible(self.state, now_ms)
+        self.seen_ms, self.state = now_ms, plausible(self.state, now_ms)
 
     def use(self, requests: int, tokens: int) -> None:
         """Use up what was taken, or owe it."""
@@ -243,10 +244,12 @@ class Rates:
         if now_ms - rate.taken_ms > _LEASE_MS:
             for meter, amount in rate.mine.items():
                 rate.mine[meter] = min(amount, 0)
-        if len(rate.granted) > 10_000:
+        if len(rate.granted) > rate.most_granted:
             rate.granted = {
                 who: grant for who, grant in rate.granted.items() if now_ms - grant.at_ms < _FORGET_MS
             }
+            # Not at each call from now on: it would look at all of them each time.
+            rate.most_granted = max(_MOST_GRANTED, 2 * len(rate.granted))
 
     def _take(self, rate: _Rate) -> None:
         try:
