@@ -158,3 +158,32 @@ def test_a_function_may_be_the_price_list(tmp_path: Path, monkeypatch: pytest.Mo
     assert price(Usage(10, 5, "no-such-model-anywhere")) is None
     with pytest.raises(UsageError, match="cannot be loaded"):
         price_list("contract:no_such_function")
+
+
+MONEY = """
+import ninelives as nl
+
+@nl.action
+async def draw(text: str) -> str:
+    nl.charge(usd=0.25)
+    return text
+
+@nl.decision(cache=nl.Cache(ttl=60))
+async def ask(text: str) -> str:
+    nl.charge(usd=0.5)
+    return text
+
+@nl.agent
+async def draws() -> str:
+    return await draw(await ask("x"))
+"""
+
+
+def test_money_without_tokens_counts_and_a_cached_answer_does_not(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(MONEY)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    for run in ("one", "two"):
+        done = ran("run", "agents.py:draws", "--id", run, home=tmp_path)
+        assert done.returncode == 0, done.stderr
+    steps = {one["name"]: (one["calls"], one["usd"]) for one in used(tmp_path, "--by", "step")["groups"]}
+    assert steps == {"ask": (1, 0.5), "draw": (2, 0.5)}

@@ -139,6 +139,9 @@ def test_a_poisoned_answer_is_a_miss_and_is_replaced(bench: Bench) -> None:
         msgspec.json.encode(cached_answer.sealed(gives(other))),
         msgspec.json.encode(cached_answer.sealed(replace(gives(asked), step="other"))),
         msgspec.json.encode(cached_answer.sealed(replace(gives(asked), scope={"tenant": "eve"}))),
+        msgspec.json.encode(cached_answer.sealed(replace(gives(asked), usage=Usage(2**62, 2**62)))),
+        msgspec.json.encode(cached_answer.sealed(replace(gives(asked), usage=Usage(5, -7)))),
+        msgspec.json.encode(cached_answer.sealed(replace(gives(asked), taint=("No label",)))),
     ):
         version = entries.lookup(bench.store, "ask", asked).version
         bench.store.write_document(name, poison, version=version)

@@ -172,7 +172,7 @@ class Frame:
     process last checked that it held its lease before the body began. `judged`: how a policy judged the call,
     if one did. `charged`: what the body has charged, by meter. `taint`: where the data that it reads comes
     from. `answered`: how a model call was answered; `question` is what a cache knows it by, and `data` the
-    value as it was recorded.
+    value as it was recorded. `counted`: how many of its requests have been reported to what governs.
     """
 
     __slots__ = (
@@ -182,6 +182,7 @@ class Frame:
         "attempt",
         "cancels",
         "charged",
+        "counted",
         "data",
         "failures",
         "fingerprint",
@@ -201,7 +202,7 @@ class Frame:
         self.at = 0.0
         self.admitted_ms = 0
         self.attempt = 1
-        self.cancels = 0
+        self.cancels = self.counted = 0
         self.is_over = False
         self.judged: Judged | None = None
         self.taint: TaintChange | None = None

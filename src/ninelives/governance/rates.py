@@ -22,7 +22,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ninelives.core.errors import StaleDocument, UsageError
-from ninelives.core.governance.rate import METERS, REQUESTS, TOKENS, Limit, RateState, due_ms, filled
+from ninelives.core.governance.rate import (
+    METERS,
+    MOST_PAUSE_MS,
+    REQUESTS,
+    TOKENS,
+    Limit,
+    RateState,
+    due_ms,
+    filled,
+    plausible,
+)
 from ninelives.core.governance.rate import paused as paused_state
 from ninelives.core.governance.rate import taken as taken_from
 from ninelives.core.governance.verdicts import Call
@@ -40,7 +50,7 @@ _READ_SECONDS, _LEASE_MS, _FORGET_MS = 1.0, 2_000, 3_600_000
 _AHEAD_SHARE = 240
 """Which part of a minute's amount a process takes ahead."""
 _UNASKED_PAUSE_MS, _LEAST_WAIT_MS, _AHEAD_MS, _ERROR_CHARACTERS = 1_000, 100, 250, 200
-_MINUTE_MS, _NO_LIMIT = 60_000, 2**60
+_MINUTE_MS, _NO_LIMIT, _MOST_GRANTED = 60_000, 2**60, 10_000
 
 
 class _Grant(Struct, frozen=True):
@@ -64,11 +74,11 @@ class _Rate:
         self.key, self.limit = key, limit
         self.state, self.version = RateState(), 0
         self.mine: dict[str, int] = dict.fromkeys(METERS, 0)
-        self.taken_ms = 0
-        self.due_ms = 0
+        self.taken_ms = self.due_ms = self.seen_ms = 0
         self.usual_tokens = 0
         self.granted: dict[tuple[str, str], _Grant] = {}
         self.turns: dict[tuple[str, str], _Turn] = {}
+        self.most_granted = _MOST_GRANTED
         self.is_taking = False
 
     @property
@@ -96,6 +106,12 @@ class _Rate:
         first_ms = self.due_ms if self.due_ms > now_ms else now_ms + _LEAST_WAIT_MS
         made = self.turns[who] = _Turn(tokens, first_ms + pause)
         return made
+
+    def see(self, now_ms: int) -> None:
+        """Note the time. A clock that was set back makes all times that were computed before void."""
+        if now_ms < self.seen_ms - _LEASE_MS:
+            self.due_ms, self.taken_ms, self.turns = 0, now_ms, {}
+        self.seen_ms, self.state = now_ms, plausible(self.state, now_ms)
 
     def use(self, requests: int, tokens: int) -> None:
         """Use up what was taken, or owe it."""
@@ -151,6 +167,7 @@ class Rates:
         with self._changing:
             if who in rate.granted:
                 return None
+            rate.see(now_ms)
             if now_ms < rate.state.until_ms:
                 return Hold(
                     f"until {rate.key!r} takes calls again: {rate.state.error}",
@@ -184,14 +201,17 @@ class Rates:
             return
         with self._changing:
             grant = rate.granted.pop((call.run, call.step), None)
+            if grant is not None:
+                rate.use(requests - 1, tokens - grant.tokens if error is None else 0)
             if grant is not None and error is None:
-                rate.use(requests - 1, tokens - grant.tokens)
                 # What an answer usually takes, for calls that do not say how much they may take.
                 rate.usual_tokens = (rate.usual_tokens * 7 + tokens) // 8 if rate.usual_tokens else tokens
         if isinstance(error, Exception) and classify(error) is Reason.RATE_LIMITED:
             now_ms = self._store.now_ms()
             pause = retry_after_seconds(error, now_ms / 1000)
-            until_ms = now_ms + (_UNASKED_PAUSE_MS if pause is None else int(pause * 1000))
+            until_ms = now_ms + (
+                _UNASKED_PAUSE_MS if pause is None else int(min(pause * 1000, MOST_PAUSE_MS))
+            )
             text = shortened(f"{type(error).__name__}: {error}", _ERROR_CHARACTERS)
             with self._changing:
                 rate.state = paused_state(rate.state, until_ms, text)
@@ -224,10 +244,12 @@ class Rates:
         if now_ms - rate.taken_ms > _LEASE_MS:
             for meter, amount in rate.mine.items():
                 rate.mine[meter] = min(amount, 0)
-        if len(rate.granted) > 10_000:
+        if len(rate.granted) > rate.most_granted:
             rate.granted = {
                 who: grant for who, grant in rate.granted.items() if now_ms - grant.at_ms < _FORGET_MS
             }
+            # Not at each call from now on: it would look at all of them each time.
+            rate.most_granted = max(_MOST_GRANTED, 2 * len(rate.granted))
 
     def _take(self, rate: _Rate) -> None:
         try:
@@ -273,7 +295,8 @@ class Rates:
             found = documents.find(self._store, name)
             state = _decoded(found.body) if found is not None else RateState()
             version = found.version if found is not None else 0
-            after, done = change(state, self._store.now_ms())
+            now_ms = self._store.now_ms()
+            after, done = change(plausible(state, now_ms), now_ms)
             if after != state:
                 after = replace(after, mark=secrets.token_hex(4))
                 try:

@@ -144,9 +144,9 @@ class Race:
             if not self._execution.has_lease:
                 await self._execution.require_lease()
             value = await self._ask(request.way.number)
-        except GeneratorExit:
-            raise
-        except BaseException as caught:  # noqa: BLE001 (handed over as it is; a task must not raise SystemExit)
+        except BaseException as caught:
+            if isinstance(caught, GeneratorExit) and not self._is_running(request):
+                raise  # the coroutine is closed or garbage-collected
             error = caught
         if request.timer is not None:
             request.timer.cancel()
@@ -157,6 +157,13 @@ class Race:
             self._answered(request, value)
         else:
             self._failed(request, error)
+
+    def _is_running(self, request: SentRequest) -> bool:
+        """Return whether the request's own task executes this code."""
+        try:
+            return asyncio.current_task() is request.task
+        except RuntimeError:  # no loop
+            return False
 
     # Ends ---------------------------------------------------------------------------------------
 
@@ -213,6 +220,8 @@ class Race:
     def _may_emit(self, request: SentRequest) -> bool:
         """Return whether items of a request count: it is the first to emit, and wins by that."""
         if self._emits is None:
+            if request is not self.winner and request not in self._under_way:
+                return False  # it has failed, and a task that it started runs on
             self._emits = self.winner or request
             if asyncio.get_running_loop() is self._loop:
                 self._cancel_others(self._emits)

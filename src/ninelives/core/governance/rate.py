@@ -11,10 +11,14 @@ from msgspec.structs import replace
 
 from ninelives.core.errors import BadName, UsageError
 from ninelives.core.ids import check_id
+from ninelives.core.values.retry import MAX_RETRY_AFTER_SECONDS
 
 _MINUTE_MS = 60_000
 _SHARE = 12
 """Which part of a minute's amount may be taken at once."""
+MOST_PAUSE_MS = int(MAX_RETRY_AFTER_SECONDS * 1000)
+"""How long a provider may ask to be left alone: as long as a retry waits at most."""
+_SKEW_MS, _DEBT_MINUTES = 300_000, 60
 
 
 class Limit(Struct, frozen=True, kw_only=True):
@@ -66,6 +70,16 @@ def room(limit: int) -> int:
     return max(1, limit // _SHARE)
 
 
+def plausible(state: RateState, now_ms: int) -> RateState:
+    """Return the state without what a wrong clock or a damaged document says of the future.
+
+    Else all calls would be held until that time comes.
+    """
+    if state.until_ms > now_ms + MOST_PAUSE_MS:
+        state = replace(state, until_ms=0, error="")
+    return replace(state, at_ms=now_ms) if state.at_ms > now_ms + _SKEW_MS else state
+
+
 def filled(state: RateState, limit: Limit, now_ms: int) -> RateState:
     """Return the state at a later time. A clock that went back fills nothing."""
     left: dict[str, int] = {}
@@ -74,7 +88,7 @@ def filled(state: RateState, limit: Limit, now_ms: int) -> RateState:
         if amount is None:
             continue
         most = room(amount) * 1000
-        had = state.left.get(meter, most)
+        had = max(state.left.get(meter, most), _most_debt(amount))
         gained = max(0, now_ms - state.at_ms) * _per_minute(amount) * 1000 // _MINUTE_MS if state.at_ms else 0
         left[meter] = min(most, had + gained)
     return replace(state, at_ms=max(now_ms, state.at_ms), left=left)
@@ -97,7 +111,10 @@ def taken(
         if there < min(needed, most):
             return now, {}
         got[meter] = max(min(wanted.get(meter, 0), there), needed)
-    rest = {meter: amount - got.get(meter, 0) * 1000 for meter, amount in now.left.items()}
+    rest = {
+        meter: max(left - got.get(meter, 0) * 1000, _most_debt(limit.amount(meter) or 1))
+        for meter, left in now.left.items()
+    }
     return replace(now, left=rest), got
 
 
@@ -115,6 +132,11 @@ def due_ms(state: RateState, limit: Limit, least: dict[str, int]) -> int:
 def paused(state: RateState, until_ms: int, error: str) -> RateState:
     """Return the state after the provider asked to be left alone; an earlier end changes nothing."""
     return replace(state, until_ms=until_ms, error=error) if until_ms > state.until_ms else state
+
+
+def _most_debt(amount: int) -> int:
+    """Return the lowest that a meter goes: no answer keeps all others waiting for longer than an hour."""
+    return -amount * 1000 * _DEBT_MINUTES
 
 
 def _per_minute(amount: int) -> int:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ninelives.core.errors import BadName
+from ninelives.core.errors import BadName, UsageError
+from ninelives.core.governance.taint import check_labels
 from ninelives.core.ids import check_id
 from ninelives.core.model_calls.declarations import EXACT, WORDS
 from ninelives.core.model_calls.normal_form import normal_tree
@@ -175,8 +176,11 @@ def read(body: bytes) -> CachedAnswer | None:
     try:
         found = msgspec.json.decode(body, type=CachedAnswer)
         check_id(found.run, "run id")
-    except (msgspec.DecodeError, BadName, RecursionError):
+        check_labels(found.taint, "taint")
+    except (msgspec.DecodeError, BadName, UsageError, RecursionError):
         return None
+    if found.usage is not None and not found.usage.is_countable:
+        return None  # sums of it would be refused by the store, with all that is counted beside it
     return found if found.digest == _digest(found) else None
 
 

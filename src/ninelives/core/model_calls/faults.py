@@ -2,14 +2,14 @@
 
 A 400 is the request's. A refused key (401, 403), an unknown model (404), a limit (429), an error of the
 server (5xx), a time-out and a lost connection are the way's. An `nl.Permanent` is the request's, unless it
-was raised from an error of the way.
+was raised from an error of the way. What a policy denies is one way, too: another one may be allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ninelives.core.errors import Permanent
+from ninelives.core.errors import Denied, Permanent
 from ninelives.core.values.retry import PASSING, Retry, classify, reason_for, status_of
 
 _OF_THE_WAY = frozenset({401, 402, 403, 404, 501, 505})
@@ -21,6 +21,8 @@ def is_of_way(error: BaseException, retry: Retry) -> bool:
     """Return whether another way may answer what this one failed at."""
     if not isinstance(error, Exception):
         return False
+    if isinstance(error, Denied):
+        return True
     link: BaseException | None = error
     for _ in range(_CAUSES):
         if link is None:

@@ -61,6 +61,12 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         """All tokens, read and written."""
         return self.tokens_in + self.tokens_out
 
+    @property
+    def is_countable(self) -> bool:
+        """Whether it is as `usage_in` finds it: no number below 0, or so large that sums of it overflow."""
+        counts = (self.tokens_in, self.tokens_out, self.cached, self.cache_written, self.usd or 0)
+        return all(0 <= one < _LIMIT for one in counts)
+
 
 def usage_in(value: bytes) -> Usage | None:
     """Return the usage that an encoded value reports; None when it reports none.

@@ -21,10 +21,14 @@ _FOR_EFFECTS = ("key", "approval", "transaction")
 
 
 class Way(Struct, frozen=True, eq=False):
-    """One way to ask: a function with the step's parameters. `name` is what records and metrics call it."""
+    """One way to ask: a function with the step's parameters. `name` is what records and metrics call it.
+
+    `step` is the step that an alternative is, if it is one: its taint and what policies say of it count.
+    """
 
     name: str
     function: Callable[..., Any]
+    step: Any = None
 
 
 class ModelCall(Struct, frozen=True, eq=False):
@@ -75,7 +79,7 @@ def make_model_call(
         _refuse_uncached(signature, codec, name)
         _refuse_unknown_question(options.cache, signature, name)
     others = _alternatives(options.alternatives, signature, name, is_async=is_async)
-    ways = _named([(name, function), *others])
+    ways = _named([Way(name, function), *others])
     return ModelCall(ways, options.hedge, options.cache, breaker if len(ways) > 1 else None)
 
 
@@ -119,23 +123,24 @@ def _refuse_unknown_question(cache: Cache, signature: inspect.Signature, name: s
         )
 
 
-def _alternatives(
-    given: Any, signature: inspect.Signature, name: str, *, is_async: bool
-) -> list[tuple[str, Callable[..., Any]]]:
+def _alternatives(given: Any, signature: inspect.Signature, name: str, *, is_async: bool) -> list[Way]:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise UsageError(f"{name}: alternatives={given!r}", remedy="Give a list of functions")
     return [_alternative(one, signature, name, is_async=is_async) for one in given]
 
 
-def _alternative(
-    given: Any, signature: inspect.Signature, name: str, *, is_async: bool
-) -> tuple[str, Callable[..., Any]]:
-    """Return an alternative's name and function. Raises UsageError."""
+def _alternative(given: Any, signature: inspect.Signature, name: str, *, is_async: bool) -> Way:
+    """Return an alternative as a way to ask. Raises UsageError."""
     step: Any = getattr(given, "__ninelives__", None)
     if step is not None and not getattr(step, "reads_only", False):
         raise UsageError(
             f"{name}: the alternative {step.name!r} is no decision and does not only read",
             remedy="Give a plain function, or a step that changes nothing",
+        )
+    if step is not None and step.approval is not None:
+        raise UsageError(
+            f"{name}: the alternative {step.name!r} needs a person's approval; an alternative waits for none",
+            remedy="Give approval= to the step itself, or a plain function as the alternative",
         )
     # The undecorated function: an alternative is no step of its own, and has no record.
     function = given if step is None else step.function
@@ -156,7 +161,7 @@ def _alternative(
                 f"{name}: the alternative {named!r} cannot be called as the step is: {error}",
                 remedy=f"Give it the step's parameters: {signature}",
             ) from None
-    return named, function
+    return Way(named, function, step)
 
 
 def _name_of(function: Any) -> str:
@@ -166,15 +171,15 @@ def _name_of(function: Any) -> str:
     return str(found).replace("<locals>.", "").rpartition(".")[2]
 
 
-def _named(ways: list[tuple[str, Callable[..., Any]]]) -> tuple[Way, ...]:
+def _named(ways: list[Way]) -> tuple[Way, ...]:
     """Return the ways, each with a name of its own."""
     found: dict[str, Way] = {}
-    for name, function in ways:
-        own, number = name, 1
+    for way in ways:
+        own, number = way.name, 1
         while own in found:
             number += 1
-            own = f"{name} {number}"
-        found[own] = Way(own, function)
+            own = f"{way.name} {number}"
+        found[own] = Way(own, way.function, way.step)
     return tuple(found.values())
 
 

@@ -327,7 +327,7 @@ def result(frame: Frame, data: bytes) -> Draft:
     kind, position = frame.kind, frame.position
     is_paid = frame.answered is None or not frame.answered.cache  # a cached answer was paid for elsewhere
     usage = usage_in(data) if kind is StepKind.DECISION and is_paid else None
-    # What the body charges replaces what its value reports. A cached answer itself is charged as 0.
+    # What the body charges replaces what its value reports. A hit charges nothing, which is no usage.
     if frame.charged is not None and (is_paid or any(frame.charged.values())):
         usage = charged_usage(frame.charged) or usage
     is_plain = usage is None and not frame.failures and frame.taint is None

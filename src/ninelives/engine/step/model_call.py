@@ -15,7 +15,8 @@ from ninelives.engine.context import EXECUTION, FRAME, Frame
 from ninelives.engine.model_calls import Asks, AsksModels
 from ninelives.engine.run.current import current
 from ninelives.engine.run.execution import Execution
-from ninelives.engine.spec.model_calls import ModelCall
+from ninelives.engine.spec import functions
+from ninelives.engine.spec.model_calls import ModelCall, Way
 from ninelives.engine.spec.registry import Step
 from ninelives.engine.step import other_loops, resumable, threads
 
@@ -44,7 +45,25 @@ def call_plain(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _functions(step: Step) -> list[Asks]:
-    return [way.function for way in _declared(step).ways]
+    return [way.function if way.step is None else _as_part(way) for way in _declared(step).ways]
+
+
+def _as_part(way: Way) -> Asks:
+    """Return what asks an alternative that is a step: it is governed as any step inside another one."""
+
+    def refuse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        execution: Any = EXECUTION.get()
+        resumable.refuse_inside(execution, way.step, args, kwargs)
+
+    async def ask(*args: Any, **kwargs: Any) -> Any:
+        refuse(args, kwargs)
+        return await way.function(*args, **kwargs)
+
+    def ask_plain(*args: Any, **kwargs: Any) -> Any:
+        refuse(args, kwargs)
+        return way.function(*args, **kwargs)
+
+    return ask if functions.is_async(way.function) else ask_plain
 
 
 def _declared(step: Step) -> ModelCall:

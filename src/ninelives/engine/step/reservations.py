@@ -110,11 +110,18 @@ def outcome(
     execution = execution_of(frame.position)
     error = found if isinstance(found, BaseException) else None
     tokens = tokens_of(frame, found) if step.limit is not None else 0
-    requests = 1 if frame.answered is None else frame.answered.ways
-    ended(execution, step, permit.call, error, tokens, requests)
+    ended(execution, step, permit.call, error, tokens, requests_of(frame))
     if permit.reserves:
         execution.component(OpenReservations).set(frame.position.id, ())
     return settles(execution, step, permit.call, permit.reserves, found, frame, permit.exceeds)
+
+
+def requests_of(frame: Frame) -> int:
+    """Return how many requests a body has sent since this was last asked."""
+    if frame.answered is None:
+        return 1
+    before, frame.counted = frame.counted, frame.answered.ways
+    return frame.counted - before
 
 
 def tokens_of(frame: Frame, found: bytes | BaseException | None) -> int:

@@ -426,7 +426,9 @@ async def attempt(
                     raise error  # noqa: B904 (it is the one caught, or has it as its cause)
                 note_failure(frame, began, error)
                 if permit is not None:
-                    reservations.ended(execution, step, permit.call, error)  # breakers count each attempt
+                    # Breakers count each attempt, and rates what it has sent.
+                    requests = reservations.requests_of(frame)
+                    reservations.ended(execution, step, permit.call, error, requests=requests)
                 if execution.hooks is not None:
                     execution.hooks.attempt_failed(frame, error, pause, of=step.retry.attempts)
                 await rest(frame, pause, error, of=step.retry.attempts)

@@ -138,8 +138,7 @@ def _calls(
     store: AnyStore, row: RunRow, since_ms: int, by: str, roots: dict[str, str]
 ) -> Iterator[_PaidCall]:
     """Return the paid calls of a run; what its row counts beyond its journal is one call of its own."""
-    if not row.tokens_in and not row.tokens_out:
-        return
+    # Of runs without tokens, too: a body may have charged money alone, which no row says.
     try:
         records: tuple[Record, ...] = store.load_journal(row.id, since=0).records
     except (UnknownRun, Corrupt):
