@@ -115,7 +115,7 @@ def plain(question: str, *, model: str = "a") -> str:
     return question
 
 
-@nl.action
+@nl.action(name="parts.refund")  # a name of its own: others look for theirs in the registry
 async def refund(question: str, *, model: str = "a") -> str:
     return question
 
@@ -139,7 +139,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: nl.decision(cache=2)(ask), r"Give nl\.Cache"),  # type: ignore[call-overload]
     (lambda: nl.decision(alternatives=other)(ask), "Give a list"),  # type: ignore[call-overload]
     (lambda: nl.decision(alternatives=[plain])(ask), "'plain' is a plain function, and the step is not"),
-    (lambda: nl.decision(alternatives=[refund])(ask), "'refund' is no decision"),
+    (lambda: nl.decision(alternatives=[refund])(ask), "'parts.refund' is no decision"),
     (lambda: nl.decision(alternatives=[lambda: ""])(plain), "cannot be called as the step is"),
     (lambda: nl.decision(breaker=nl.Breaker(slow="8x"))(ask), "no other way to ask"),
     (lambda: nl.Breaker(slow="8"), "'8x'"),
